@@ -1,0 +1,62 @@
+# One study, one call: snakemake --cores all [--configfile configs/cpu.yaml]
+# Everything that can be wrong with a study is found here, before the first job.
+from pathlib import Path
+
+from capsbench.config import load_plan
+from capsbench.device import count_gpus
+from capsbench.errors import InputError
+from capsbench.sources import sources
+
+# The study is read by path, not from Snakemake's `config`, which merges files into one another.
+if len(workflow.configfiles) > 1 or (config and not workflow.configfiles):
+    raise WorkflowError(
+        "one study at a time: --configfile FILE; values are changed in a copy of the file"
+    )
+STUDY_FILE = str(
+    workflow.configfiles[0]
+    if workflow.configfiles
+    else Path(workflow.basedir) / "configs/quick.yaml"
+)
+try:
+    PLAN = load_plan(Path(STUDY_FILE))
+except InputError as error:
+    raise WorkflowError(f"capsbench: {error}") from None
+
+STUDY = f"results/{PLAN.study.name}"
+RUN = "{experiment}/{variant}/seed{seed}"
+DEVICES = {run.training.device for run in PLAN.runs}
+# Trainings share no GPU unless told to: --resources gpu=4 (or a cluster profile) says how many there are.
+workflow.global_resources.setdefault("gpu", max(1, count_gpus()))
+
+
+wildcard_constraints:
+    experiment="|".join(PLAN.study.experiments),
+    variant=r"[A-Za-z0-9._-]+",
+    seed=r"\d+",
+
+
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        f"{STUDY}/report.html",
+
+
+# The MLflow store is a view of the run folders: a study does not fail with it. The tables come last, on the
+# terminal, with the cells that failed marked as such.
+FINALE = (
+    f"capsbench track {STUDY_FILE}; " if PLAN.study.tracking else ""
+) + f"capsbench tables {STUDY_FILE}"
+
+
+onsuccess:
+    shell(f"set +e; {FINALE}")
+
+
+onerror:
+    shell(f"set +e; {FINALE}; true")

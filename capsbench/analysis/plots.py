@@ -1,0 +1,173 @@
+"""The figures of a study, each as png and svg: readable in print and by colour-blind people.
+
+Colour never stands alone: lines differ in dashes and markers too. A plot with nothing to show says so.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+
+from capsbench.analysis.collect import collect, learning_curves
+from capsbench.config import Plan
+from capsbench.data.catalogue import CATALOGUE
+from capsbench.run_folder import RunFolder
+
+_SVG_SALT = "capsbench"  # the same study gives the same svg bytes
+
+
+def write_plots(plan: Plan, results: Path, names: list[str] | None = None) -> list[Path]:
+    """Draw the plots of a study (or those named) into results/STUDY/plots/; returns the paths."""
+    folder = results / plan.study.name / "plots"
+    folder.mkdir(parents=True, exist_ok=True)
+    sns.set_theme(context="paper", style="whitegrid", palette="colorblind", font_scale=1.1)
+    matplotlib.rcParams["svg.hashsalt"] = _SVG_SALT
+    runs = collect(plan, results)
+    paths = []
+    for name in plan.study.plots if names is None else names:
+        figure = PLOTS[name](plan, results, runs)
+        for ending in ("png", "svg"):
+            paths.append(folder / f"{name}.{ending}")
+            metadata = {"Date": None} if ending == "svg" else None
+            figure.savefig(paths[-1], dpi=150, bbox_inches="tight", metadata=metadata)
+        plt.close(figure)
+    return paths
+
+
+def plot_learning_curves(plan: Plan, results: Path, runs: pd.DataFrame) -> Figure:
+    """Validation (else training) error by epoch: mean over the seeds, band from the lowest to the highest."""
+    curves = learning_curves(plan, results)
+    if curves.empty:
+        return _nothing("no finished run")
+    validated = curves["validation_accuracy"].notna().all()
+    column = "validation_accuracy" if validated else "train_accuracy"
+    curves["error"] = 100 * (1 - curves[column])
+    experiments = list(dict.fromkeys(curves["experiment"]))
+    figure, axes = plt.subplots(
+        1, len(experiments), figsize=(6.5 * len(experiments), 4), squeeze=False, layout="constrained"
+    )
+    for axis, experiment in zip(axes[0], experiments, strict=True):
+        sns.lineplot(
+            curves[curves["experiment"] == experiment], x="epoch", y="error", hue="variant", style="variant",
+            markers=True, markevery=max(1, int(curves["epoch"].max()) // 8), errorbar=("pi", 100), ax=axis,
+        )  # fmt: skip
+        axis.set(
+            title=_title(plan, experiment), ylabel=f"{'validation' if validated else 'training'} error (%)", yscale="log"
+        )
+        axis.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+        axis.legend(title=None, fontsize="small")
+    return figure
+
+
+def plot_error_by_variant(plan: Plan, results: Path, runs: pd.DataFrame) -> Figure:
+    """Test error of every seed as a point, the mean of a variant as a bar across with its 95 % t interval."""
+    from capsbench.analysis.statistics import summarise
+
+    done = runs[runs["status"] == "ok"]
+    if done.empty:
+        return _nothing("no finished run")
+    experiments = list(dict.fromkeys(done["experiment"]))
+    rows = done.groupby("experiment")["variant"].nunique().max()
+    figure, axes = plt.subplots(
+        1, len(experiments), figsize=(6.5 * len(experiments), 1.2 + 0.45 * rows), squeeze=False, layout="constrained"
+    )
+    for axis, experiment in zip(axes[0], experiments, strict=True):
+        cells = done[done["experiment"] == experiment]
+        variants = list(dict.fromkeys(cells["variant"]))
+        sns.stripplot(cells, x="test_error", y="variant", order=variants, jitter=False, size=6, alpha=0.7, ax=axis)
+        for place, variant in enumerate(variants):
+            found = summarise(list(cells.loc[cells["variant"] == variant, "test_error"]))
+            axis.errorbar(
+                found.mean, place + 0.25, xerr=None if np.isnan(found.half_width) else found.half_width,
+                fmt="D", color="black", markersize=4, capsize=3, linewidth=1,
+            )  # fmt: skip
+        axis.set(
+            title=_title(plan, experiment), ylabel="",
+            xlabel="test error (%): each seed, and below it the mean with its 95 % interval",
+        )  # fmt: skip
+    return figure
+
+
+def plot_routing_iterations(plan: Plan, results: Path, runs: pd.DataFrame) -> Figure:
+    """Test accuracy and training time against routing iterations, by reconstruction."""
+    if "option.iterations" not in runs or runs.loc[runs["status"] == "ok", "option.iterations"].isna().all():
+        return _nothing("no finished run with routing")
+    done = runs[(runs["status"] == "ok") & runs["option.iterations"].notna()].copy()
+    done["accuracy"] = 100 - done["test_error"]
+    done["iterations"] = done["option.iterations"].astype(int)
+    done["seconds an epoch"] = done["seconds"] / done["epochs"]
+    with_decoder = done["option.reconstruction"].map({True: "with reconstruction", False: "without"})
+    names = [f"{_title(plan, e)}, {w}" for e, w in zip(done["experiment"], with_decoder, strict=True)]
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    ticks = sorted(done["iterations"].unique())
+    for axis, quantity in zip(axes, ("accuracy", "seconds an epoch"), strict=True):
+        sns.lineplot(
+            done, x="iterations", y=quantity, hue=names, style=names, markers=True,
+            errorbar=("pi", 100), err_style="bars", err_kws={"capsize": 3}, ax=axis,
+        )  # fmt: skip
+        axis.set(xticks=ticks, xlabel="routing iterations")
+        axis.legend(title=None, fontsize="small")
+    axes[0].set(ylabel="test accuracy (%)")
+    axes[1].set(ylabel="training time an epoch (s)")
+    axes[1].set_ylim(bottom=0)
+    figure.suptitle("mean over the seeds, bars from the lowest to the highest", fontsize="small")
+    return figure
+
+
+def plot_reconstructions(plan: Plan, results: Path, runs: pd.DataFrame) -> Figure:
+    """The first test image of each class above its reconstruction, one run (the first seed) for each variant."""
+    found = []
+    for _, row in runs[runs["status"] == "ok"].drop_duplicates(["experiment", "variant"]).iterrows():
+        folder = RunFolder.of(results, plan.study.name, row["key"])
+        if not folder.predictions_path.exists():
+            continue
+        with np.load(folder.predictions_path) as arrays:
+            if "sample_reconstructions" in arrays:
+                found.append((row, arrays["sample_images"], arrays["sample_reconstructions"]))
+    if not found:
+        return _nothing("no finished run with reconstruction")
+    height = 1.7 * len(found)
+    figure, axes = plt.subplots(len(found), 1, figsize=(8, height + 0.3), squeeze=False, layout="constrained")
+    for axis, (row, originals, reconstructions) in zip(axes[:, 0], found, strict=True):
+        axis.imshow(np.vstack([_strip(originals), _strip(reconstructions)]), cmap="gray", vmin=0, vmax=255)
+        side = originals.shape[2] + 1
+        axis.set_yticks([side / 2, side * 3 / 2], ["original", "reconstruction"])
+        axis.set_xticks([])
+        axis.grid(False)
+        axis.set_title(f"{_title(plan, row['experiment'])}, {row['variant']}, seed {row['seed']}", fontsize="small")
+    return figure
+
+
+PLOTS: dict[str, Callable[[Plan, Path, pd.DataFrame], Figure]] = {
+    "learning_curves": plot_learning_curves,
+    "error_by_variant": plot_error_by_variant,
+    "routing_iterations": plot_routing_iterations,
+    "reconstructions": plot_reconstructions,
+}
+
+
+def _strip(images: np.ndarray) -> np.ndarray:
+    """Images uint8 [S, C, H, W] side by side, first channel, a grey line between them."""
+    framed = np.pad(images[:, 0], ((0, 0), (0, 1), (0, 1)), constant_values=128)
+    return np.hstack(list(framed))
+
+
+def _title(plan: Plan, experiment: str) -> str:
+    data_set = plan.study.experiments[experiment].data.name
+    title = CATALOGUE[data_set].title
+    return title if experiment == data_set else f"{experiment} ({title})"
+
+
+def _nothing(reason: str) -> Figure:
+    figure, axis = plt.subplots(figsize=(5, 1.5))
+    axis.text(0.5, 0.5, f"nothing to show: {reason}", ha="center", va="center")
+    axis.axis("off")
+    return figure

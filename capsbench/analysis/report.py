@@ -1,0 +1,59 @@
+"""One page for a study: the verdicts, the plots, the provenance. A single file that opens anywhere."""
+
+import base64
+from pathlib import Path
+
+import jinja2
+import pandas as pd
+
+from capsbench.analysis.tables import TABLES, caption, for_people
+from capsbench.config import Plan
+from capsbench.run_folder import RunFolder, write_whole
+
+
+def write_report(plan: Plan, results: Path, runs: pd.DataFrame) -> Path:
+    """Write results/STUDY/report.html from the runs and the plots that are there; returns its path."""
+    folder = results / plan.study.name
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("capsbench", "analysis"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    page = environment.get_template("report.html.j2").render(
+        study=plan.study,
+        caption=caption(plan),
+        counts=runs["status"].value_counts().to_dict(),
+        tables={name: for_people(TABLES[name](plan, runs)).to_dict("split") for name in plan.study.tables},
+        plots={name: _embedded(folder / "plots" / f"{name}.svg") for name in plan.study.plots},
+        provenance=summarise_provenance(plan, results),
+    )
+    path = folder / "report.html"
+    write_whole(path, lambda aside: aside.write_text(page, encoding="utf-8"))
+    return path
+
+
+def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
+    """Gather what the finished runs rest on; several values where they differ."""
+    facts: dict[str, dict[str, None]] = {}  # an ordered set for each fact
+    seconds = 0.0
+    for run in plan.runs:
+        record = RunFolder.of(results, run.study, run.key).read_record()
+        if not record or record["status"] not in ("ok", "diverged") or record["digest"] != run.digest:
+            continue
+        seconds += record["seconds"]
+        machine = record["machine"]
+        versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+        for name, value in {
+            "commit": record["commit"],
+            "versions": versions,
+            "machine": f"{machine['device']}; {machine['system']} {machine['release']} {machine['architecture']}",
+            f"data fingerprint ({run.data.name})": record["data"]["fingerprint"],
+            "threads a run": str(record["config"]["training"]["threads"]),
+        }.items():
+            facts.setdefault(name, {})[value] = None
+    joined = {name: "; ".join(values) for name, values in facts.items()}
+    return {**joined, "training time, all runs": f"{seconds / 60:.1f} min"}
+
+
+def _embedded(path: Path) -> str | None:
+    if not path.exists():
+        return None
+    return "data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode()

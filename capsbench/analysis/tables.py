@@ -1,0 +1,157 @@
+"""The papers' tables with our numbers beside theirs: one data frame -> csv, Markdown, LaTeX."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from capsbench.analysis.published import counterpart, deviations
+from capsbench.analysis.statistics import Summary, summarise, verdict
+from capsbench.config import Plan, Run
+from capsbench.data.catalogue import CATALOGUE
+
+MISSING = "-"
+REASONS_SHOWN = 3
+_METHODS = {"capsnet": "CapsNet", "cnn_sabour_mnist": "CNN (S17 baseline)", "cnn_matched": "CNN (matched size)"}
+
+
+def sabour_table1(plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:
+    """S17 Table 1: a row for each experiment and variant, errors in %.
+
+    runs: from `collect`. Numbers stay numbers here (mean, std, low, high, n of planned, diverged, failed, published,
+    difference, verdict, parameters, seconds a run); `for_people` turns them into text.
+    """
+    by_variant: dict[tuple[str, str], Run] = {}
+    for run in plan.runs:
+        by_variant.setdefault((run.experiment, run.variant), run)
+    return pd.DataFrame([_row(run, runs[_is_cell(runs, run)]) for run in by_variant.values()])
+
+
+TABLES = {"sabour-table1": sabour_table1}
+
+
+def for_people(table: pd.DataFrame) -> pd.DataFrame:
+    """Turn numbers into text: mean ± std, [low, high], n of N; a cell that has not run is "-"."""
+    text = pd.DataFrame(
+        {
+            "data": table["data"],
+            "method": table["method"],
+            "variant": table["variant"],
+            "routing": table["routing"],
+            "reconstruction": table["reconstruction"],
+            "ours (error %)": [_mean_std(r) for r in table.itertuples()],
+            "95 % interval": [_interval(r) for r in table.itertuples()],
+            "n": [_count(r) for r in table.itertuples()],
+            "published": table["published"].fillna(MISSING),
+            "difference": [_number(v, "+.2f") for v in table["difference"]],
+            "verdict": table["verdict"],
+            "parameters": [_number(v, ",.0f") for v in table["parameters"]],
+            "time a run": [_duration(v) for v in table["seconds"]],
+        }
+    )
+    # a variant's name only where nothing else tells rows apart
+    told_apart = not text.duplicated(["data", "method", "routing", "reconstruction"]).any()
+    return text.drop(columns="variant") if told_apart else text
+
+
+def write_table(table: pd.DataFrame, name: str, folder: Path, caption: str) -> list[Path]:
+    """Write NAME.csv (numbers), NAME.md and NAME.tex (text, booktabs) from one data frame; returns the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.{ending}" for ending in ("csv", "md", "tex")]
+    table.to_csv(paths[0], index=False)
+    text = for_people(table)
+    paths[1].write_text(f"{text.to_markdown(index=False, disable_numparse=True)}\n\n{caption}\n", encoding="utf-8")
+    latex = (
+        text.style.hide(axis="index")
+        .format(escape="latex")
+        .format_index(escape="latex", axis="columns")
+        .to_latex(hrules=True, caption=_escape(caption), label=f"tab:{name}", column_format="l" * text.shape[1])
+    )
+    paths[2].write_text("% needs \\usepackage{booktabs}\n" + latex.replace("±", r"$\pm$"), encoding="utf-8")
+    return paths
+
+
+def caption(plan: Plan) -> str:
+    """Say what the table shows and how to read it, in one paragraph."""
+    return (
+        f"Study '{plan.study.name}'. Test error in %, mean ± standard deviation over the seeds, with the 95 % t "
+        "interval of the mean. n: runs that ended well of those planned. Published: Sabour, Frosst, Hinton 2017 (S17), "
+        "Table 1. Nothing was chosen on the test set."
+    )
+
+
+def _row(run: Run, cell: pd.DataFrame) -> dict[str, Any]:
+    done = cell[cell["status"] == "ok"]
+    ours = summarise(list(done["test_error"]) if len(done) else [])
+    published = counterpart(run, "S17 Table 1")
+    comparable = published is not None and run.data.name == published.requirements["data_set"]
+    return {
+        "experiment": run.experiment,
+        "data": CATALOGUE[run.data.name].title,
+        "method": _METHODS.get(run.model, run.model),
+        "variant": run.variant,
+        "routing": str(run.options.get("iterations", MISSING)),
+        "reconstruction": {True: "yes", False: "no"}.get(run.options.get("reconstruction"), MISSING),  # type: ignore[arg-type]
+        "mean": ours.mean, "std": ours.std, "low": ours.interval[0], "high": ours.interval[1],
+        "n": ours.n, "planned": len(cell),
+        "diverged": int((cell["status"] == "diverged").sum()), "failed": int((cell["status"] == "failed").sum()),
+        "published": None if published is None else str(published),
+        "difference": ours.mean - published.error if published and comparable else math.nan,
+        "verdict": _verdict(run, ours, cell),
+        "parameters": done["parameters"].iloc[0] if len(done) else math.nan,
+        "seconds": done["seconds"].mean() if len(done) else math.nan,
+    }  # fmt: skip
+
+
+def _verdict(run: Run, ours: Summary, cell: pd.DataFrame) -> str:
+    published = counterpart(run, "S17 Table 1")
+    if published is None:
+        return "no published value"
+    if ours.n == 0:
+        ended = (cell["status"].isin(["diverged", "failed"])).all()
+        return "no run ended well" if ended else "not run"
+    reasons = deviations(run, published)
+    if not reasons:
+        return verdict(ours, published.error, published.std, published.n)
+    shown = "; ".join(reasons[:REASONS_SHOWN])
+    more = f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else ""
+    return f"not comparable: {shown}{more}"
+
+
+def _is_cell(runs: pd.DataFrame, run: Run) -> "pd.Series[bool]":
+    return (runs["experiment"] == run.experiment) & (runs["variant"] == run.variant)
+
+
+def _mean_std(row: Any) -> str:
+    if row.n == 0:
+        return "failed" if row.failed else "diverged" if row.diverged else MISSING
+    return f"{row.mean:.2f}" + ("" if math.isnan(row.std) else f" ± {row.std:.2f}")
+
+
+def _interval(row: Any) -> str:
+    return MISSING if math.isnan(row.low) else f"[{row.low:.2f}, {row.high:.2f}]"
+
+
+def _count(row: Any) -> str:
+    text = f"{row.n} of {row.planned}"
+    for kind in ("diverged", "failed"):
+        if number := getattr(row, kind):
+            text += f", {number} {kind}"
+    return text
+
+
+def _number(value: float, form: str) -> str:
+    return MISSING if math.isnan(value) else format(value, form)
+
+
+def _duration(seconds: float) -> str:
+    if math.isnan(seconds):
+        return MISSING
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", r"\%").replace("_", r"\_").replace("&", r"\&")

@@ -1,0 +1,262 @@
+"""The command line: one sub-command a stage, parsing only. Heavy packages load when their command runs."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from capsbench import __version__
+from capsbench.errors import InputError, RunError
+
+Command = Callable[[argparse.Namespace, Callable[[str], None]], None]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command -> exit code: 0, 1 for a failed run, 2 for bad input, 130 for Ctrl-C."""
+    args = _parser().parse_args(arguments)
+    say = _speaker(args.log)
+    try:
+        args.command(args, say)
+    except (InputError, RunError) as error:
+        if args.debug:
+            raise
+        say(f"capsbench: {error}", sys.stderr)
+        return 2 if isinstance(error, InputError) else 1
+    except KeyboardInterrupt:
+        say("capsbench: interrupted; the same command goes on where this one was", sys.stderr)
+        return 130
+    except BrokenPipeError:  # `capsbench ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _config_show(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    plan = load_study(args.study)
+    if args.json:
+        say(json.dumps([run.model_dump(mode="json") for run in plan.runs], indent=2))
+        return
+    for run in plan.runs:
+        say(run.key)
+    say(f"{len(plan.runs)} runs: {len(plan.runs) // len(plan.study.seeds)} cells x {len(plan.study.seeds)} seeds")
+
+
+def _config_schema(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from capsbench.config import Study
+
+    say(json.dumps(Study.model_json_schema(), indent=2))
+
+
+def _data_fetch(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from capsbench import data
+    from capsbench.data.catalogue import CATALOGUE
+    from capsbench.data.prepare import prepare
+
+    if args.name != "all" and args.name not in CATALOGUE:
+        raise InputError(f"no data set '{args.name}'; there are {', '.join(CATALOGUE)}, all")
+    for name in CATALOGUE if args.name == "all" else [args.name]:
+        facts = prepare(name, data.data_root(), args.manifest)
+        say(
+            f"{name}: {facts['train']['images']} training and {facts['test']['images']} test images, checked, "
+            + (f"in {data.data_root() / name}" if CATALOGUE[name].needs_files else "embedded")
+        )
+
+
+def _train(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from capsbench import data
+    from capsbench.training import train
+
+    plan = load_study(args.study)
+    run = _find(plan, args.run)
+    train(
+        run, args.results, data.data_root(), tracking=plan.study.tracking, say=say, runs_in_study=len(plan.runs)
+    )
+
+
+def _evaluate(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from capsbench import data
+    from capsbench.evaluation import evaluate
+
+    plan = load_study(args.study)
+    run = _find(plan, args.run)
+    found = evaluate(run, args.results, data.data_root(), plan.study.evaluations)
+    accuracy = found["accuracy"]
+    text = f"test error {accuracy['error']:.2f} %" if accuracy["status"] == "ok" else accuracy["status"]
+    say(f"{run.key}  {text}")
+
+
+def _track(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from capsbench.tracking import store_uri, track_study
+
+    plan = load_study(args.study)
+    try:
+        counts = track_study(plan, args.results)
+    except Exception as error:  # any store, any failure: one line
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise RunError(f"the MLflow store {store_uri(args.results)} fails: {first[:300]}") from error
+    said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
+    say(f"{store_uri(args.results)}: {said}")
+
+
+def _tables(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from capsbench.analysis.collect import collect, write_runs
+    from capsbench.analysis.tables import TABLES, caption, write_table
+
+    plan = load_study(args.study)
+    folder = args.results / plan.study.name
+    runs = collect(plan, args.results)
+    write_runs(runs, folder / "runs.csv")
+    for name in plan.study.tables:
+        paths = write_table(TABLES[name](plan, runs), name, folder / "tables", caption(plan))
+        say(f"{name}: {', '.join(map(str, paths))}\n")
+        say(paths[1].read_text(encoding="utf-8"))
+
+
+def _plots(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from capsbench.analysis.plots import write_plots
+
+    for path in write_plots(load_study(args.study), args.results):
+        say(str(path))
+
+
+def _report(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from capsbench.analysis.collect import collect
+    from capsbench.analysis.report import write_report
+
+    plan = load_study(args.study)
+    say(str(write_report(plan, args.results, collect(plan, args.results))))
+
+
+def _reference(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from capsbench.analysis.collect import collect
+    from capsbench.analysis.reference import write_reference
+
+    plan = load_study(args.study)
+    write_reference(plan, args.results, collect(plan, args.results), args.target)
+    say(f"{args.target}: tables, plots, runs.csv, study.yaml, provenance.yaml")
+
+
+def _bench(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from capsbench.benchmark import benchmark_title, routing_benchmark
+
+    shape = (args.batch, args.inputs, args.outputs, args.iterations)
+    frame = routing_benchmark(*shape, args.repeats, args.threads, args.device)
+    text = f"{benchmark_title(*shape, args.threads, args.device)}\n\n{frame.to_markdown(floatfmt='.3g')}"
+    say(text)
+    if args.output:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(text + "\n", encoding="utf-8")
+
+
+def load_study(study: str) -> Any:
+    """Load a study by path, or by name from configs/. Raises InputError."""
+    from capsbench.config import load_plan
+
+    path = Path(study)
+    if path.suffix not in (".yaml", ".yml"):
+        path = Path("configs") / f"{study}.yaml"
+        if not path.exists():
+            there = ", ".join(sorted(p.stem for p in Path("configs").glob("*.yaml"))) or "none"
+            raise InputError(f"no study '{study}': give a path to a .yaml file or a name in configs/ ({there})")
+    return load_plan(path)
+
+
+def _find(plan: Any, key: str) -> Any:
+    try:
+        return plan.run(key)
+    except KeyError:
+        import difflib
+
+        near = difflib.get_close_matches(key, [r.key for r in plan.runs], n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise InputError(
+            f"{plan.path} has no run '{key}'; {hint}'capsbench config show {plan.path}' lists them"
+        ) from None
+
+
+def _speaker(log: Path | None) -> Callable[..., None]:
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+
+    def say(text: str, stream: Any = None) -> None:
+        print(text, file=stream or sys.stdout, flush=True)
+        if log is not None:
+            with log.open("a", encoding="utf-8") as file:
+                file.write(text + "\n")
+
+    return say
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; '{self.prog} --help' says what there is\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--debug", action="store_true", help="show tracebacks")
+    common.add_argument("--log", type=Path, metavar="FILE", help="add all messages to this file too")
+    results = argparse.ArgumentParser(add_help=False)
+    results.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="DIR", help="folder of results (default: results)"
+    )
+
+    parser = _Parser(prog="capsbench", description="Reproducible benchmark and ablation studies of capsule networks.")
+    parser.add_argument("--version", action="version", version=f"capsbench {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+
+    def add(
+        group: Any, name: str, command: Command, text: str, *arguments: tuple[str, dict[str, Any]], writes: bool = True
+    ) -> None:
+        parents = [common, results] if writes else [common]
+        made = group.add_parser(name, help=text, description=text, parents=parents)
+        made.set_defaults(command=command)
+        for argument, options in arguments:
+            made.add_argument(argument, **options)
+
+    study = ("study", {"metavar": "STUDY", "help": "a study file, or the name of one in configs/"})
+    run = ("run", {"metavar": "RUN", "help": "EXPERIMENT/VARIANT/seedN, as 'capsbench config show' lists them"})
+
+    config = commands.add_parser("config", help="check a study, list its runs, print the schema")
+    config_commands = config.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    as_json = ("--json", {"action": "store_true", "help": "everything that decides each run"})
+    add(config_commands, "show", _config_show, "Check a study and list its runs.", study, as_json, writes=False)
+    add(config_commands, "schema", _config_schema, "Print the JSON schema of study files.", writes=False)
+
+    data = commands.add_parser("data", help="fetch and check raw data")
+    data_commands = data.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    name = ("name", {"metavar": "NAME", "help": "a data set, or all"})
+    manifest = ("--manifest", {"type": Path, "metavar": "FILE", "help": "write counts and fingerprints to FILE"})
+    fetch_text = "Download what is missing into CAPSBENCH_DATA (default: data/) and check every byte."
+    add(data_commands, "fetch", _data_fetch, fetch_text, name, manifest, writes=False)
+
+    add(commands, "train", _train, "Train one run, going on from its checkpoint if there is one.", study, run)
+    add(commands, "evaluate", _evaluate, "Evaluate a trained run on the test set.", study, run)
+    add(commands, "track", _track, "Bring the MLflow store up to date with the run folders.", study)
+    add(commands, "tables", _tables, "Rebuild the tables from the runs that exist; no training.", study)
+    add(commands, "plots", _plots, "Rebuild the plots from the runs that exist; no training.", study)
+    add(commands, "report", _report, "Rebuild report.html from tables, plots and provenance.", study)
+    target = ("target", {"type": Path, "metavar": "DIR", "help": "such as results/reference/cpu"})
+    add(commands, "reference", _reference, "Copy a finished study with its provenance.", study, target)
+    add(
+        commands, "bench", _bench, "Time routing, forms side by side.",
+        ("--batch", {"type": _positive, "default": 64}), ("--inputs", {"type": _positive, "default": 1152}),
+        ("--outputs", {"type": _positive, "default": 10}), ("--iterations", {"type": _positive, "default": 3}),
+        ("--repeats", {"type": _positive, "default": 20}), ("--threads", {"type": _positive, "default": os.cpu_count()}),
+        ("--device", {"choices": ["cpu", "cuda"], "default": "cpu"}),
+        ("--output", {"type": Path, "metavar": "FILE", "help": "write the table to FILE too"}), writes=False,
+    )  # fmt: skip
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

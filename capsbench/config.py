@@ -1,0 +1,252 @@
+"""A study file -> validated, typed runs. The only place that knows the file format; imports no torch.
+
+One YAML file is one study: data sets, variants, a grid of options, seeds, training protocol, evaluations, tables,
+plots. The pydantic models below are the schema (`capsbench config schema` prints it as JSON schema).
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, Union
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+
+from capsbench.data.catalogue import CATALOGUE
+from capsbench.options import Count, Fraction, NonNegative, Positive, model_names, model_options
+from capsbench.study_file import check, read_yaml
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Strict(BaseModel):
+    """No unknown keys, no silent conversions, no changes after the check."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Data(Strict):
+    """What is trained and tested on. The test set is always whole."""
+
+    name: Literal[tuple(CATALOGUE)]  # type: ignore[valid-type]
+    train_images: Count | None = Field(None, description="cut the training set down, stratified; null: all")
+    validation_images: Annotated[int, Field(ge=0)] = Field(
+        0, description="held out of the training set before it is cut down, stratified"
+    )
+    split_seed: Seed = Field(0, description="draws the validation set and the cut; the same for all runs")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        available = CATALOGUE[self.name].train_images
+        wanted = (self.train_images or 1) + self.validation_images
+        if wanted > available:
+            raise ValueError(
+                f"train_images + validation_images is {wanted}, {self.name} has {available} training images"
+            )
+        return self
+
+
+class Augmentation(Strict):
+    """Drawn for each training image on its own; the default is the paper's (S17): a shift of up to 2 pixels."""
+
+    shift: Annotated[int, Field(ge=0)] = Field(2, description="pixels, each axis, zeros come in")
+    rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="degrees, up to this either way")
+    scale: Fraction = Field(0.0, description="0.2 draws a factor from 0.8 to 1.2")
+    cutout: Annotated[int, Field(ge=0)] = Field(0, description="side of the square set to zero, pixels")
+
+
+class Training(Strict):
+    """The protocol of training; defaults from S17 and its authors' code, but for the length, which it omits."""
+
+    epochs: Count = 50
+    batch_size: Count = 128
+    learning_rate: Positive = 0.001
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = Field(0.96, description="factor each lr_decay_every")
+    lr_decay_every: Count = 2000
+    lr_decay_unit: Literal["step", "epoch"] = "step"
+    lr_decay_staircase: bool = Field(False, description="by whole steps of lr_decay_every, else smoothly")
+    lr_floor: NonNegative = 1e-6
+    warmup_steps: Annotated[int, Field(ge=0)] = Field(0, description="steps of linear rise from zero")
+    weight_decay: NonNegative = Field(0.0, description="decoupled (AdamW)")
+    gradient_clip: Positive | None = Field(None, description="largest norm of the whole gradient; null: none")
+    augmentation: Augmentation = Augmentation()
+    early_stopping: Count | None = Field(
+        None, description="stop after so many epochs without a better validation accuracy, keep the best epoch"
+    )
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: Count = Field(1, description="CPU threads a run computes with; part of what fixes the bytes")
+    deterministic: bool = Field(False, description="deterministic kernels on a GPU too, at some cost")
+
+
+class Experiment(Strict):
+    """One data set under one protocol: a folder of runs, a block of rows in the tables."""
+
+    data: Data
+    training: Training = Field(Training(), description="replaces the study's values key by key")
+    variants: Annotated[list[Name], Field(min_length=1)] | None = Field(None, description="null: all variants")
+
+
+class _Variant(Strict):
+    training: Training = Field(Training(), description="replaces the experiment's values key by key")
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        {}, description="option (or training.KEY) -> values: one variant for each combination"
+    )
+
+
+def _variant_class(model: str) -> type[_Variant]:
+    options = model_options(model)
+    return create_model(
+        f"{model}_variant", __base__=_Variant, model=(Literal[model], ...), options=(options, options())
+    )
+
+
+Variant = Annotated[Union[*map(_variant_class, model_names())], Field(discriminator="model")]  # type: ignore[valid-type]
+Protocol = Literal["accuracy", "reconstruction"]
+Table = Literal["sabour-table1"]
+Plot = Literal["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"]
+
+
+class Study(Strict):
+    """A whole study, as its file says it."""
+
+    name: Name = Field(description="results go to results/NAME/")
+    description: str = ""
+    seeds: Annotated[list[Seed], Field(min_length=1)]
+    training: Training = Training()
+    experiments: Annotated[dict[Name, Experiment], Field(min_length=1)]
+    variants: Annotated[dict[Name, Variant], Field(min_length=1)]
+    evaluations: Annotated[list[Protocol], Field(min_length=1)] = ["accuracy", "reconstruction"]
+    tables: list[Table] = ["sabour-table1"]
+    plots: list[Plot] = ["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"]
+    tracking: bool = Field(True, description="log to MLflow")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for key in ("seeds", "evaluations", "tables", "plots"):
+            _no_repeats(key, getattr(self, key))
+        if "accuracy" not in self.evaluations:
+            raise ValueError("evaluations: 'accuracy' must be among them, every table rests on it")
+        for name, experiment in self.experiments.items():
+            _no_repeats(f"experiments.{name}.variants", experiment.variants or [])
+            for variant in experiment.variants or []:
+                if variant not in self.variants:
+                    raise ValueError(
+                        f"experiments.{name}.variants: no variant '{variant}'; "
+                        f"there are {', '.join(self.variants)}"
+                    )
+        return self
+
+
+class Run(Strict):
+    """One training: everything that decides its result, with all defaults filled in."""
+
+    study: str
+    experiment: str
+    variant: str
+    seed: int
+    data: Data
+    model: str
+    options: dict[str, Any]
+    training: Training
+
+    @property
+    def key(self) -> str:
+        """EXPERIMENT/VARIANT/seedN, the run's folder below results/STUDY/runs/."""
+        return f"{self.experiment}/{self.variant}/seed{self.seed}"
+
+    @property
+    def digest(self) -> str:
+        """Hash of what decides the result: the same digest means the same training (device aside)."""
+        facts = self.model_dump(mode="json", exclude={"study": True, "training": {"device"}})
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Plan(Strict):
+    """A checked study and its runs, in the order of the file, all seeds of a variant together."""
+
+    path: Path
+    study: Study
+    runs: tuple[Run, ...]
+
+    def run(self, key: str) -> Run:
+        """Find a run by EXPERIMENT/VARIANT/seedN; raises KeyError."""
+        return next((r for r in self.runs if r.key == key), None) or _missing(key)
+
+
+def load_plan(path: Path) -> Plan:
+    """Read and check a study file and expand it into runs. Raises InputError with one line for a person."""
+    raw = read_yaml(path)
+    study = check(Study, raw, path)
+    runs = [
+        Run(
+            study=study.name, experiment=experiment_name, variant=variant, seed=seed,
+            data=experiment.data, model=model, options=options, training=training,
+        )
+        for experiment_name, experiment in study.experiments.items()
+        for base in experiment.variants or study.variants
+        for variant, model, options, training in _expand(raw, path, experiment_name, base)
+        for seed in study.seeds
+    ]  # fmt: skip
+    return Plan(path=path, study=study, runs=tuple(runs))
+
+
+def _expand(
+    raw: dict[str, Any], path: Path, experiment: str, base: str
+) -> Iterable[tuple[str, str, dict[str, Any], Training]]:
+    """Yield (name, model, full options, full training) for each combination of a variant's grid."""
+    variant = raw["variants"][base]
+    layers = (raw, raw["experiments"][experiment], variant)
+    grid = variant.get("grid") or {}
+    for values in itertools.product(*grid.values()):
+        options = dict(variant.get("options") or {})
+        training: dict[str, Any] = {}
+        for layer in layers:
+            training = _merge(training, layer.get("training") or {})
+        parts = [base]
+        for key, value in zip(grid, values, strict=True):
+            section, _, name = key.rpartition(".")
+            if section == "training":
+                training = _merge(training, {name: value})
+            elif section:
+                allowed = "an option of the model, or training.KEY"
+                check(None, key, path, f"variants.{base}.grid", f"'{key}' is not {allowed}")
+            else:
+                options[name] = value
+            parts.append(_label(name, value))
+        where = f"variants.{base}" + (".grid" if grid else "")
+        checked_options = check(model_options(variant["model"]), options, path, where)
+        checked_training = check(Training, training, path, where)
+        if checked_training.early_stopping and not raw["experiments"][experiment]["data"].get(
+            "validation_images"
+        ):
+            key = f"experiments.{experiment}.data.validation_images"
+            check(None, 0, path, key, "must be positive where early_stopping is on: nothing is chosen on test")
+        yield "-".join(parts), variant["model"], checked_options.model_dump(mode="json"), checked_training
+
+
+def _label(name: str, value: Any) -> str:
+    """One axis of a grid in a variant's name: iterations3, reconstruction, no_reconstruction."""
+    if isinstance(value, bool):
+        return name if value else f"no_{name}"
+    text = "_".join(map(str, value)) if isinstance(value, list) else str(value)
+    return name + "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
+
+
+def _merge(base: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in update.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merge(base[key], value) if both else value
+    return merged
+
+
+def _no_repeats(key: str, values: list[Any]) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{key}: {value} is there twice")
+
+
+def _missing(key: str) -> Run:
+    raise KeyError(key)

@@ -1,0 +1,77 @@
+"""MNIST from its four idx files, gzip or plain, checked byte for byte."""
+
+import gzip
+import hashlib
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from capsbench.data.download import RemoteFile, fetch
+from capsbench.errors import InputError
+
+MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+# name -> (md5 of the uncompressed bytes, md5 of the .gz that the mirrors serve)
+FILES = {
+    "train-images-idx3-ubyte": ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    "train-labels-idx1-ubyte": ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
+    "t10k-images-idx3-ubyte": ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
+    "t10k-labels-idx1-ubyte": ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
+}
+MAGIC = {1: 2049, 3: 2051}  # dimensions -> magic number of unsigned bytes
+
+
+def read(
+    folder: Path, split: str, allow_unofficial: bool = False
+) -> tuple[Tensor, Tensor, dict[str, np.ndarray]]:
+    """Return images uint8 [N, 1, 28, 28], labels int64 [N], factors. Raises InputError for missing or wrong files."""
+    prefix = "train" if split == "train" else "t10k"
+    images = read_idx(folder, f"{prefix}-images-idx3-ubyte", 3, allow_unofficial)
+    labels = read_idx(folder, f"{prefix}-labels-idx1-ubyte", 1, allow_unofficial)
+    if len(images) != len(labels):
+        raise InputError(f"{folder}: {len(images)} {split} images but {len(labels)} labels")
+    return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.astype(np.int64)), {}
+
+
+def download(folder: Path) -> None:
+    """Fetch the files that are missing; what is there stays and is checked when it is read."""
+    for name, (_, gz_md5) in FILES.items():
+        if not ((folder / name).exists() or (folder / f"{name}.gz").exists()):
+            fetch(RemoteFile(f"{name}.gz", gz_md5, MIRRORS), folder)
+
+
+def read_idx(folder: Path, name: str, dimensions: int, allow_unofficial: bool = False) -> np.ndarray:
+    """Read ROOT/mnist/NAME or NAME.gz into an array uint8 of the dimensions its header gives."""
+    plain, packed = folder / name, folder / f"{name}.gz"
+    path = plain if plain.exists() else packed
+    if not path.exists():
+        raise InputError(
+            f"{packed} is missing: 'capsbench data fetch mnist' downloads it, "
+            "or let CAPSBENCH_DATA name the folder that holds mnist/"
+        )
+    try:
+        content = path.read_bytes() if path is plain else gzip.decompress(path.read_bytes())
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}: damaged gzip file ({error}); delete it and fetch it again") from None
+    expected, found = FILES[name][0], hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != expected and not allow_unofficial:
+        raise InputError(
+            f"{path}: md5 of the uncompressed bytes is {found}, expected {expected} "
+            f"({len(content):,} bytes): not the official file; delete it and fetch it again"
+        )
+    header = 4 + 4 * dimensions
+    if len(content) < header:
+        raise InputError(f"{path}: {len(content)} bytes are too short for an idx header of {header}")
+    magic, *shape = struct.unpack(f">{1 + dimensions}i", content[:header])
+    if magic != MAGIC[dimensions]:
+        raise InputError(f"{path}: magic number {magic}, expected {MAGIC[dimensions]}: not an idx file of bytes")
+    size = int(np.prod(shape))
+    if len(content) - header != size:
+        raise InputError(f"{path}: the header promises {size:,} bytes, {len(content) - header:,} follow")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()

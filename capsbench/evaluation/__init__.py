@@ -1,0 +1,59 @@
+"""Evaluation of a finished run on the test set: one pass, then one module a protocol."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from capsbench import data
+from capsbench.config import Run
+from capsbench.data.catalogue import CATALOGUE
+from capsbench.device import claimed_device
+from capsbench.errors import InputError
+from capsbench.evaluation import accuracy, reconstruction
+from capsbench.evaluation.predictions import predict
+from capsbench.models import build_model
+from capsbench.run_folder import RunFolder, write_json, write_whole
+
+PROTOCOLS = {"accuracy": accuracy.measure, "reconstruction": reconstruction.measure}
+
+
+def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Measure a run under each protocol -> results by protocol, also written to evaluations/ and predictions.npz.
+
+    A run that diverged gets files that say so and hold no number. Raises InputError for a run that is not finished
+    or was trained under another configuration than the study's.
+    """
+    folder = RunFolder.of(results, run.study, run.key)
+    record = folder.read_record()
+    if record is None or record["status"] not in ("ok", "diverged"):
+        status = "not there" if record is None else record["status"]
+        raise InputError(f"{folder.path}: nothing to evaluate, the run is {status}; 'capsbench train' it first")
+    if record["digest"] != run.digest:
+        raise InputError(f"{folder.path}: trained under another configuration than the study's; train it again")
+
+    arrays: dict[str, np.ndarray] = {}
+    found: dict[str, dict[str, Any]] = {name: {"status": "diverged"} for name in protocols}
+    if record["status"] == "ok":
+        torch.set_num_threads(run.training.threads)
+        facts = CATALOGUE[run.data.name]
+        model = build_model(run.model, facts.image_shape, facts.num_classes, **run.options)
+        model.load_state_dict(torch.load(folder.model_path, map_location="cpu", weights_only=True))
+        test = data.load(run.data.name, root, "test")
+        with claimed_device(run.training.device) as device:
+            predictions = predict(model.to(device), test.images.to(device), test.labels.to(device))
+        arrays = predictions.arrays()
+        found = {name: PROTOCOLS[name](predictions) for name in protocols}
+        for result in found.values():
+            result["data_fingerprint"] = test.fingerprint
+    write_whole(folder.predictions_path, lambda aside: _save(aside, arrays))
+    for name, result in found.items():
+        write_json(folder.evaluation_path(name), result)
+    return found
+
+
+def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with path.open("wb") as file:  # np.savez would add its own ending to a path
+        np.savez_compressed(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]

@@ -1,0 +1,47 @@
+"""Networks: one file each, registered by its name, e.g. models/capsnet.py is `capsnet`.
+
+The contract: a file holds one public class, a torch module built as Class(image_shape, num_classes, *, options),
+whose keyword-only arguments are its options with the paper's values as defaults, and that has
+
+    forward(images [B, C, H, W] in [0, 1], labels=None) -> Output
+    loss(output, images, labels) -> {"part": scalar, ...}, the parts adding up to the loss that is trained.
+"""
+
+import importlib
+from typing import Any
+
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from capsbench.models.output import Output
+from capsbench.options import model_class_name, model_names, model_options
+
+__all__ = ["Output", "build_model", "count_parameters", "loss_parts", "model_names"]
+
+
+def build_model(name: str, image_shape: tuple[int, int, int], num_classes: int, **options: Any) -> nn.Module:
+    """Build a registered network for images [C, H, W] and K classes.
+
+    Raises ValueError, in one line, for an unknown name or option or an impossible value.
+    """
+    if name not in model_names():
+        raise ValueError(f"no model '{name}'; there are {', '.join(model_names())}")
+    try:
+        checked = model_options(name)(**options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{name}: option '{key}': {first['msg']}") from None
+    module = importlib.import_module(f"capsbench.models.{name}")
+    model_class = getattr(module, model_class_name(name))
+    return model_class(tuple(image_shape), num_classes, **checked.model_dump())
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Count the trainable parameters."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def loss_parts(model: nn.Module, output: Output, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Return the parts of a network's loss by name, scalars: what is trained is their sum."""
+    return model.loss(output, images, labels)  # type: ignore[operator]

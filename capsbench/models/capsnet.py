@@ -1,0 +1,99 @@
+"""CapsNet of Sabour, Frosst, Hinton 2017, *Dynamic Routing Between Capsules* (S17), section 4."""
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from capsbench.layers import ClassCaps, Decoder, PrimaryCaps, capsule_lengths
+from capsbench.losses import margin_loss, reconstruction_loss
+from capsbench.models.output import Output
+from capsbench.options import Count, Counts, Fraction, NonNegative, Positive
+
+
+class CapsNet(nn.Module):
+    """Conv 9x9 ReLU -> PrimaryCaps 9x9 stride 2 -> class capsules under routing -> decoder.
+
+    The defaults are the paper's: 8,215,568 parameters on 28x28x1. Deviations that public code is known for are
+    options: `detach` (couplings outside the gradient), `capsule_bias` (the authors' code has it),
+    `decoder_input` "selected" (the decoder sees the 16 values of one capsule instead of all 160, masked),
+    `weight_std` (the authors' code: 0.1; the paper is silent), `margin_loss_weight` (the authors' code: 1/20).
+    The decoder sees the capsule of the true class where labels are given (training), of the predicted class
+    where they are not (test).
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        *,
+        routing: Literal["dynamic"] = "dynamic",
+        iterations: Count = 3,
+        reconstruction: bool = True,
+        detach: bool = False,
+        capsule_bias: bool = False,
+        weight_std: Positive = 0.1,
+        conv_channels: Count = 256,
+        primary_types: Count = 32,
+        primary_dim: Count = 8,
+        class_dim: Count = 16,
+        decoder_input: Literal["masked", "selected"] = "masked",
+        decoder_hidden: Counts = (512, 1024),
+        decoder_dropout: Fraction = 0.0,
+        reconstruction_weight: NonNegative = 0.0005,
+        margin_loss_weight: Positive = 1.0,
+        positive_margin: Fraction = 0.9,
+        negative_margin: Fraction = 0.1,
+        negative_weight: NonNegative = 0.5,
+    ):
+        super().__init__()
+        channels, height, width = image_shape
+        primary_height, primary_width = ((size - 8 - 9) // 2 + 1 for size in (height, width))
+        if min(primary_height, primary_width) < 1:
+            raise ValueError(f"capsnet needs images of at least 17x17, not {height}x{width}")
+        self.num_classes = num_classes
+        self.decoder_input = decoder_input
+        self.reconstruction_weight = reconstruction_weight
+        self.margin_loss_weight = margin_loss_weight
+        self.margins = (positive_margin, negative_margin, negative_weight)
+
+        self.conv = nn.Conv2d(channels, conv_channels, kernel_size=9)
+        self.primary_caps = PrimaryCaps(conv_channels, primary_types, primary_dim, kernel_size=9, stride=2)
+        self.class_caps = ClassCaps(
+            in_capsules=primary_height * primary_width * primary_types,
+            in_dim=primary_dim,
+            out_capsules=num_classes,
+            out_dim=class_dim,
+            iterations=iterations,
+            bias=capsule_bias,
+            detach=detach,
+            weight_std=weight_std,
+        )
+        self.decoder: Decoder | None = None
+        if reconstruction:
+            decoder_values = class_dim * (num_classes if decoder_input == "masked" else 1)
+            self.decoder = Decoder(decoder_values, image_shape, decoder_hidden, decoder_dropout)
+
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
+        """Images [B, C, H, W] in [0, 1] -> scores [B, K] (capsule lengths), poses [B, K, D], the rest."""
+        features = self.conv(images).relu()  # [B, 256, 20, 20]
+        inputs = self.primary_caps(features)  # [B, 1152, 8]
+        poses, couplings = self.class_caps(inputs)  # [B, K, 16], [B, 1152, K]
+        lengths = capsule_lengths(poses)  # [B, K]
+        reconstructions = None
+        if self.decoder is not None:
+            chosen = lengths.argmax(dim=1) if labels is None else labels
+            mask = F.one_hot(chosen, self.num_classes).to(poses.dtype).unsqueeze(2)  # [B, K, 1]
+            masked = poses * mask  # [B, K, 16]
+            values = masked.flatten(1) if self.decoder_input == "masked" else masked.sum(dim=1)
+            reconstructions = self.decoder(values)  # [B, C, H, W]
+        return Output(lengths, poses, reconstructions, couplings)
+
+    def loss(self, output: Output, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Margin loss and 0.0005 x sum of squared errors an image (S17, sections 3 and 4.1)."""
+        targets = F.one_hot(labels, self.num_classes).to(output.scores.dtype)
+        parts = {"margin": self.margin_loss_weight * margin_loss(output.scores, targets, *self.margins)}
+        if output.reconstructions is not None:
+            error = reconstruction_loss(output.reconstructions, images)
+            parts["reconstruction"] = self.reconstruction_weight * error
+        return parts

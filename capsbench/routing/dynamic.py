@@ -1,0 +1,91 @@
+"""Routing by agreement of Sabour, Frosst, Hinton 2017 (S17), Procedure 1, in two forms.
+
+Symbols of the paper: i an input capsule, j an output capsule, u_i the input's pose, W_ij the transform,
+û_j|i = W_ij u_i the vote, b_ij the logit, c_ij the coupling, s_j the weighted sum, v_j the output's pose.
+Shapes: B batch, I inputs, J outputs, d input size, D output size.
+"""
+
+import torch
+from torch import Tensor
+
+from capsbench.routing.linear_votes import agreement, weighted_sum
+from capsbench.routing.squash import squash
+
+
+def dynamic_routing(
+    votes: Tensor, iterations: int = 3, detach: bool = False, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Route stored votes: the paper's procedure word for word, and the oracle for the form without votes.
+
+    votes [B, I, J, D], bias [J, D] or none -> (poses [B, J, D], couplings [B, I, J] of the last iteration).
+    One iteration is the uniform average over outputs, c = 1/J. With `detach`, all but the last weighted sum
+    leave the gradient: same values, another gradient (alike at one iteration). Source: S17, Procedure 1.
+    Raises ValueError where iterations < 1.
+    """
+    _check_iterations(iterations)
+    routed_votes = votes.detach() if detach else votes
+    routed_bias = bias.detach() if detach and bias is not None else bias
+    logits = votes.new_zeros(votes.shape[:3])  # b [B, I, J], one for each sample
+    for _ in range(iterations - 1):
+        couplings = logits.softmax(dim=2)  # c [B, I, J]: each input shares itself out over the outputs
+        poses = squash(_weighted_sum(couplings, routed_votes, routed_bias))  # v [B, J, D]
+        logits = logits + torch.einsum("bijd,bjd->bij", routed_votes, poses)  # the agreement û · v
+    couplings = logits.softmax(dim=2)
+    return squash(_weighted_sum(couplings, votes, bias)), couplings
+
+
+def linear_dynamic_routing(
+    inputs: Tensor, weight: Tensor, iterations: int = 3, detach: bool = False, bias: Tensor | None = None
+) -> Tensor:
+    """Route inputs [B, I, d] through weight [I, J, D, d] -> poses [B, J, D], votes never stored.
+
+    Equal to `dynamic_routing` on votes W_ij u_i, in value and in gradient: both the weighted sum over the votes
+    and the agreement with them are sums that `linear_votes` takes without the votes, so that memory grows with
+    [B, I, d] and [B, I, J] where stored votes take [B, I, J, D] several times over.
+    Raises ValueError where iterations < 1.
+    """
+    return linear_dynamic_routing_with_couplings(inputs, weight, iterations, detach, bias)[0]
+
+
+def linear_dynamic_routing_with_couplings(
+    inputs: Tensor, weight: Tensor, iterations: int = 3, detach: bool = False, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The same as `linear_dynamic_routing`, with the last couplings [B, I, J] beside the poses [B, J, D]."""
+    _check_iterations(iterations)
+    num_outputs, out_dim = weight.shape[1:3]
+    inputs = inputs.transpose(1, 2).contiguous()  # u [B, d, I]
+    weight = weight.permute(1, 2, 3, 0).reshape(num_outputs, out_dim, -1)  # W_j [J, D, d * I]
+    bias = None if bias is None else bias.unsqueeze(1)  # [J, 1, D]
+
+    couplings: Tensor | None = None  # c [J, B, I]; none means 1/J everywhere
+    if iterations > 1:
+        # detach: the couplings are constants, so the iterations that find them stay out of the graph
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
+            logits = agreement(squash(_linear_sum(None, inputs, weight, bias)), inputs, weight)  # b [J, B, I]
+            for _ in range(iterations - 2):
+                poses = squash(_linear_sum(logits.softmax(dim=0), inputs, weight, bias))  # v [J, B, D]
+                logits = logits + agreement(poses, inputs, weight)
+            couplings = logits.softmax(dim=0)
+    poses = squash(_linear_sum(couplings, inputs, weight, bias)).transpose(0, 1)  # [B, J, D]
+    if couplings is None:
+        return poses, inputs.new_full((inputs.shape[0], inputs.shape[2], num_outputs), 1 / num_outputs)
+    return poses, couplings.permute(1, 2, 0)
+
+
+def _linear_sum(couplings: Tensor | None, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if couplings is None:  # uniform: one matrix product for all parents together
+        sums = inputs.flatten(1) @ weight.flatten(0, 1).T / weight.shape[0]  # [B, J * D]
+        sums = sums.unflatten(1, weight.shape[:2]).transpose(0, 1)  # s [J, B, D]
+    else:
+        sums = weighted_sum(couplings, inputs, weight)
+    return sums if bias is None else sums + bias
+
+
+def _weighted_sum(couplings: Tensor, votes: Tensor, bias: Tensor | None) -> Tensor:
+    sums = torch.einsum("bij,bijd->bjd", couplings, votes)  # s [B, J, D]
+    return sums if bias is None else sums + bias
+
+
+def _check_iterations(iterations: int) -> None:
+    if iterations < 1:
+        raise ValueError(f"routing needs at least 1 iteration, not {iterations}")

@@ -1,0 +1,86 @@
+"""The folder of one run: the truth about it. Every file under a final name is whole; one process writes at a time.
+
+    run.yaml                who, what, with which versions, status: running, ok, diverged or failed
+    metrics.csv             one row an epoch
+    model.pt                the weights (of the best validation epoch under early stopping, else of the last)
+    predictions.npz         scores on the test set
+    evaluations/*.json      one file a protocol
+    checkpoint.pt           where to go on after an interruption; gone when the run has ended
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from capsbench.errors import RunError
+
+
+def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
+    """Have `write` fill a file aside, then move it to its final name: readers see all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(aside)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file, whole, one key a line."""
+    write_whole(path, lambda aside: aside.write_text(json.dumps(value, indent=2) + "\n"))
+
+
+class RunFolder:
+    """Paths and files of one run, below results/STUDY/runs/."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.record_path = path / "run.yaml"
+        self.metrics_path = path / "metrics.csv"
+        self.model_path = path / "model.pt"
+        self.predictions_path = path / "predictions.npz"
+        self.checkpoint_path = path / "checkpoint.pt"
+
+    @classmethod
+    def of(cls, results: Path, study: str, key: str) -> "RunFolder":
+        """Find the folder of run EXPERIMENT/VARIANT/seedN."""
+        return cls(results / study / "runs" / key)
+
+    def evaluation_path(self, protocol: str) -> Path:
+        """Return the path of a protocol's result."""
+        return self.path / "evaluations" / f"{protocol}.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second trainer out (one that outlived a killed Snakemake, say). Raises RunError where there is one."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self.path / ".lock", blocking=False):
+                yield
+        except Timeout:
+            raise RunError(f"{self.path}: another process trains this run; end it or wait for it") from None
+
+    def read_record(self) -> dict[str, Any] | None:
+        """Return run.yaml, or None where there is none."""
+        if not self.record_path.exists():
+            return None
+        return yaml.safe_load(self.record_path.read_text())
+
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        """Write run.yaml."""
+        text = yaml.safe_dump(dict(record), sort_keys=False, allow_unicode=True, width=110)
+        write_whole(self.record_path, lambda aside: aside.write_text(text))
+
+    def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write metrics.csv: one row an epoch, floats in full."""
+        columns = list(rows[0]) if rows else ["epoch"]
+        lines = [",".join(columns)]
+        lines += [",".join("" if row[c] is None else repr(row[c]) for c in columns) for row in rows]
+        write_whole(self.metrics_path, lambda aside: aside.write_text("\n".join(lines) + "\n"))

@@ -1,0 +1,52 @@
+"""Which files of the package a stage rests on, for Snakemake's inputs: an edit of one reruns the stage.
+
+Found by following imports, so that training rests on the one model that it trains and not on the plots.
+"""
+
+import ast
+import functools
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent
+# they carry values and messages, and do not bear on results: a run's configuration is a parameter of its own
+_NOT_FOLLOWED = {
+    f"capsbench.{m}"
+    for m in (
+        "cli", "config", "study_file", "options", "data.catalogue",
+        "errors", "tracking", "provenance", "device", "run_folder",
+    )  # fmt: skip
+}
+
+
+def sources(*modules: str) -> list[str]:
+    """Return the files of the named modules (capsbench.training, ...) and of all they import, sorted."""
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        module = waiting.pop()
+        if module not in found and module not in _NOT_FOLLOWED and _file(module) is not None:
+            found.add(module)
+            waiting.extend(_imports(module))
+    return sorted(str(_file(module)) for module in found)
+
+
+@functools.cache
+def _imports(module: str) -> tuple[str, ...]:
+    path = _file(module)
+    assert path is not None
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            # `from package import module` names a module, `from module import name` does not
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return tuple(n for n in names if n.startswith("capsbench."))
+
+
+def _file(module: str) -> Path | None:
+    base = PACKAGE.parent.joinpath(*module.split("."))
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.exists():
+            return path
+    return None

@@ -1,0 +1,128 @@
+"""Reading YAML strictly, and turning a failed check into the one line that a person needs."""
+
+import difflib
+import json
+import re
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from capsbench.errors import InputError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people expect it: 1e-3 is a number, yes and no are words, a key given twice is an error."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        letter: [(tag, regex) for tag, regex in rules if tag not in _REPLACED]
+        for letter, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        for _REPLACED in [("tag:yaml.org,2002:float", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")]
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"key '{key}' is there twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*([eE][-+]?\d+)|\d+\.\d*|\.\d+([eE][-+]?\d+)?|\.(inf|nan))$"),
+    list("-+0123456789."),
+)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|True|false|False)$"), list("tTfF"))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a study file into plain values. Raises InputError where it is missing or not a YAML mapping."""
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such study file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise InputError(f"{path}: {line}not valid YAML: {error.problem or error.context}") from None
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: a study is a mapping of keys (name, seeds, experiments, variants, ...)")
+    return raw
+
+
+def check(model: type[Model] | None, raw: Any, path: Path, where: str = "", problem: str = "") -> Model:
+    """Check raw values against a pydantic model; InputError names the file, the key and what is allowed.
+
+    `where` is the place of `raw` in the file; with `model` None the given `problem` is raised as it stands.
+    """
+    if model is None:
+        raise InputError(f"{path}: {where}: {problem}")
+    try:
+        # through JSON, where strict means: lists are sequences, 1 is a fine 1.0, "3" is no number
+        return model.model_validate_json(json.dumps(raw, default=str), strict=True)
+    except ValidationError as error:
+        raise InputError(f"{path}: {_one_line(error.errors(), model, where)}") from None
+
+
+def _one_line(errors: list[Any], model: type[BaseModel], where: str) -> str:
+    # an unknown key is most often a misspelt one: it explains the errors that follow from it
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+    loc = [str(part) for part in first["loc"] if part != "[key]"]
+    if len(loc) > 2 and loc[0] == "variants":
+        del loc[2]  # the model's name, by which pydantic chose the kind of variant
+    key = ".".join(filter(None, [where, *loc]))
+    context = first.get("ctx", {})
+    match first["type"]:
+        case "extra_forbidden":
+            allowed = _keys_beside(model, first["loc"])
+            near = difflib.get_close_matches(loc[-1], allowed, n=1)
+            hint = f" (did you mean '{near[0]}'?)" if near else ""
+            text = f"unknown key{hint}; allowed: {', '.join(allowed)}"
+        case "missing":
+            text = "is missing"
+        case "value_error":
+            text = str(context["error"])
+        case "union_tag_invalid":
+            key, text = f"{key}.model", f"no model '{context['tag']}'; allowed: {context['expected_tags']}"
+        case "union_tag_not_found":
+            text = "needs a key 'model'"
+        case "string_pattern_mismatch":
+            text = f"'{first['input']}' is not a name: letters, digits, '.', '_' and '-', no spaces"
+        case _:
+            found = json.dumps(first["input"], default=str)
+            text = f"{found[:60]} is not allowed: {first['msg'].replace('Input should', 'it should')}"
+    return f"{key}: {text}" if key else text
+
+
+def _keys_beside(model: Any, loc: tuple[int | str, ...]) -> list[str]:
+    """Find the keys that are allowed where an unknown one was found, by walking the JSON schema."""
+    schema = model.model_json_schema()
+    node = schema
+    for part in loc[:-1]:
+        node = _resolve(schema, node)
+        options = node.get("anyOf") or [node]
+        mapping = node.get("discriminator", {}).get("mapping", {})
+        if part in mapping:
+            node = {"$ref": mapping[part]}
+            continue
+        for option in map(lambda o: _resolve(schema, o), options):
+            steps = [option.get("properties", {}).get(part), option.get("additionalProperties")]
+            steps += option.get("patternProperties", {}).values()  # a dict whose keys are names
+            found = next((step for step in steps if isinstance(step, dict)), None)
+            if found is not None:
+                node = found
+                break
+    return list(_resolve(schema, node).get("properties", {}))
+
+
+def _resolve(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
+        node = {**schema["$defs"][node["$ref"].rsplit("/", 1)[-1]]}
+    return node

@@ -1,0 +1,260 @@
+"""MLflow, seen from here as a view of the run folders: live while a run trains, rebuilt by `capsbench track`.
+
+The only module that imports mlflow. Everything goes through one background thread, in batches, so that training
+waits for no store; a store that fails is said once and left alone. No telemetry leaves the machine.
+"""
+
+import csv
+import json
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from capsbench.config import Plan, Run
+from capsbench.run_folder import RunFolder
+
+SECONDS_BETWEEN_WRITES = 5.0
+SECONDS_TO_CLOSE = 30.0
+_LARGEST_BATCH = 1000  # metrics, the limit of MLflow's API
+_NOT_METRICS = {"epoch", "step"}
+
+# before mlflow is imported
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+# a server that is down must not hold a run up for the many minutes of the default
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+
+
+def store_uri(results: Path) -> str:
+    """Return the store: MLFLOW_TRACKING_URI, else an SQLite file in the results folder."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(results / 'mlflow.db').resolve()}"
+
+
+class Tracker:
+    """Live logging of one run. `seconds` is what the calls to MLflow took, all of it beside the training."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._queue: queue.SimpleQueue[list[dict[str, Any]] | dict[str, Any]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def none(cls) -> "Tracker":
+        """Return a tracker that logs nothing."""
+        return cls()
+
+    @classmethod
+    def start(
+        cls, run: Run, record: Mapping[str, Any], results: Path, say: Callable[[str], None]
+    ) -> "Tracker":
+        """Open the store in the background and log what follows."""
+        tracker = cls()
+        tracker._thread = threading.Thread(
+            target=tracker._work, args=(run, dict(record), results, say), daemon=True
+        )
+        tracker._thread.start()
+        return tracker
+
+    def log(self, rows: list[dict[str, Any]]) -> None:
+        """Hand over rows of metrics, one an epoch; returns at once."""
+        if self._thread and rows:
+            self._queue.put([dict(row) for row in rows])
+
+    def close(self, record: Mapping[str, Any]) -> None:
+        """Write what is left and the outcome; waits for a slow store only so long."""
+        if self._thread:
+            self._queue.put(dict(record))
+            self._thread.join(SECONDS_TO_CLOSE)
+            self._thread = None
+
+    def _work(self, run: Run, record: dict[str, Any], results: Path, say: Callable[[str], None]) -> None:
+        try:
+            store = Store(results)
+            clock = time.perf_counter()
+            run_id = store.open_run(run, record)
+            self.seconds += time.perf_counter() - clock
+            outcome: dict[str, Any] | None = None
+            while outcome is None:
+                rows: list[dict[str, Any]] = []
+                deadline = time.monotonic() + SECONDS_BETWEEN_WRITES
+                while outcome is None and (left := deadline - time.monotonic()) > 0:
+                    try:
+                        item = self._queue.get(timeout=left)
+                    except queue.Empty:
+                        break
+                    if isinstance(item, dict):
+                        outcome = item
+                    else:
+                        rows += item
+                clock = time.perf_counter()
+                store.log_rows(run_id, rows)
+                if outcome is not None:
+                    store.close_run(run_id, outcome)
+                self.seconds += time.perf_counter() - clock
+        except Exception as error:  # whatever a store does must not stop a training
+            say(
+                f"tracking: the MLflow store {store_uri(results)} fails ({_first_line(error)}); the run goes on, "
+                f"'capsbench track {run.study}' brings the store up to date"
+            )
+
+
+class Store:
+    """The MLflow store, opened (and an SQLite one made) by one process at a time. Raises mlflow's errors."""
+
+    def __init__(self, results: Path):
+        from mlflow import MlflowClient
+
+        for name in ("mlflow", "mlflow.store.db.utils", "alembic"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        self.results = results
+        self.uri = store_uri(results)
+        self._client = MlflowClient(self.uri)
+        with self._lock():
+            self._client.search_experiments(max_results=1)  # makes or migrates the tables
+
+    def open_run(self, run: Run, record: Mapping[str, Any]) -> str:
+        """Start the MLflow run of a training and log its parameters; an older one of the same key goes."""
+        experiment_id = self._experiment(run.study)
+        for old in self._find(experiment_id, run.key):
+            self._client.delete_run(old.info.run_id)
+        from mlflow.entities import Param
+
+        created = self._client.create_run(
+            experiment_id,
+            start_time=_milliseconds(record["started"]),
+            run_name=run.key,
+            tags={
+                "capsbench.key": run.key, "capsbench.digest": run.digest,
+                "capsbench.started": record["started"], "commit": record["commit"],
+            },
+        )  # fmt: skip
+        parameters = [Param(k, str(v)) for k, v in flat_parameters(run).items()]
+        self._client.log_batch(created.info.run_id, params=parameters)
+        return created.info.run_id
+
+    def log_rows(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Log rows of metrics, the epoch as MLflow's step."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [
+            Metric(name, float(value), now, int(row["epoch"]))
+            for row in rows
+            for name, value in row.items()
+            if name not in _NOT_METRICS and value is not None
+        ]
+        for start in range(0, len(metrics), _LARGEST_BATCH):
+            self._client.log_batch(run_id, metrics=metrics[start : start + _LARGEST_BATCH])
+
+    def close_run(self, run_id: str, record: Mapping[str, Any]) -> None:
+        """Log the outcome and end the run: FINISHED (with tag `status` ok or diverged) or FAILED."""
+        self._client.set_tag(run_id, "status", record["status"])
+        if "parameters" in record:
+            self._client.log_metric(run_id, "parameters", record["parameters"])
+        if problem := record.get("problem") or record.get("divergence"):
+            self._client.set_tag(run_id, "problem", str(problem))
+        self._client.set_terminated(run_id, "FAILED" if record["status"] == "failed" else "FINISHED")
+
+    def bring_up_to_date(self, run: Run) -> str:
+        """Make the store agree with one run folder -> `absent`, `running`, `current` or `written`."""
+        folder = RunFolder.of(self.results, run.study, run.key)
+        record = folder.read_record()
+        if record is None:
+            return "absent"
+        if record["status"] == "running":
+            return "running"
+        rows = read_metrics(folder)
+        evaluated = {p.stem: json.loads(p.read_text()) for p in sorted(folder.path.glob("evaluations/*.json"))}
+        signature = f"{record['started']}/{record['status']}/{len(rows)}/{sorted(evaluated)}"
+        found = self._find(self._experiment(run.study), run.key)
+        if [r.data.tags.get("capsbench.contents") for r in found] == [signature]:
+            return "current"
+        run_id = None
+        if len(found) == 1 and self._holds(found[0], record, len(rows)):
+            run_id = found[0].info.run_id  # logged live and whole; only the evaluations are new
+        else:
+            run_id = self.open_run(run, record)
+            self.log_rows(run_id, rows)
+            self.close_run(run_id, record)
+        for protocol, result in evaluated.items():
+            self.log_rows(run_id, [{"epoch": record.get("kept_epoch", 0), **_numbers(protocol, result)}])
+        self._client.set_tag(run_id, "capsbench.contents", signature)
+        return "written"
+
+    def _holds(self, found: Any, record: Mapping[str, Any], rows: int) -> bool:
+        if found.data.tags.get("capsbench.started") != record["started"] or "status" not in found.data.tags:
+            return False
+        if "capsbench.contents" in found.data.tags:  # evaluations of another time are in it
+            return False
+        logged = self._client.get_metric_history(found.info.run_id, "train_loss")
+        return len(logged) == rows
+
+    def _experiment(self, study: str) -> str:
+        with self._lock():
+            found = self._client.get_experiment_by_name(study)
+            return found.experiment_id if found else self._client.create_experiment(study)
+
+    def _find(self, experiment_id: str, key: str) -> list[Any]:
+        return list(self._client.search_runs([experiment_id], f"tags.`capsbench.key` = '{key}'"))
+
+    def _lock(self) -> Any:
+        if not self.uri.startswith("sqlite:///"):
+            return nullcontext()
+        self.results.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.results / ".mlflow.lock")
+
+
+def track_study(plan: Plan, results: Path) -> dict[str, int]:
+    """Bring the store up to date with all run folders of a study -> how many runs were absent, written, ..."""
+    store = Store(results)
+    counts: dict[str, int] = {}
+    for run in plan.runs:
+        outcome = store.bring_up_to_date(run)
+        counts[outcome] = counts.get(outcome, 0) + 1
+    return counts
+
+
+def read_metrics(folder: RunFolder) -> list[dict[str, Any]]:
+    """Read metrics.csv: one row an epoch, numbers or None."""
+    if not folder.metrics_path.exists():
+        return []
+    with folder.metrics_path.open(newline="") as file:
+        return [{k: float(v) if v else None for k, v in row.items()} for row in csv.DictReader(file)]
+
+
+def flat_parameters(run: Run) -> dict[str, Any]:
+    """Return what runs are filtered and compared by: study, data set, variant, seed, routing, options, protocol."""
+    flat: dict[str, Any] = {
+        "study": run.study, "experiment": run.experiment, "data_set": run.data.name,
+        "variant": run.variant, "seed": run.seed, "model": run.model,
+        "routing": "none", "iterations": "none", "reconstruction": "none",
+    }  # fmt: skip
+    flat.update(run.options)
+    for section in ("data", "training"):
+        for key, value in getattr(run, section).model_dump(mode="json").items():
+            inner = value.items() if isinstance(value, dict) else [("", value)]
+            flat.update({f"{section}.{key}" + (f".{k}" if k else ""): v for k, v in inner})
+    return flat
+
+
+def _numbers(protocol: str, result: Mapping[str, Any]) -> dict[str, float]:
+    numbers = {k: v for k, v in result.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    return {f"test_{k}" if protocol == "accuracy" else f"test_{protocol}_{k}": v for k, v in numbers.items()}
+
+
+def _milliseconds(time_utc: str) -> int:
+    return int(datetime.fromisoformat(time_utc).timestamp() * 1000)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__

@@ -1,0 +1,338 @@
+"""The training of one run, top to bottom: data, model, epochs, checkpoints, the end.
+
+The run folder is the truth. A run killed at any moment goes on from its last epoch and ends with the weights it
+would have had: every random draw comes from a stream of (seed, purpose, epoch).
+"""
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from capsbench import data, provenance
+from capsbench.config import Run, Training
+from capsbench.data.batches import ordered_batches, training_batches
+from capsbench.data.catalogue import CATALOGUE
+from capsbench.data.splits import stratified_split
+from capsbench.device import claimed_device, describe
+from capsbench.errors import InputError, RunError
+from capsbench.models import Output, build_model, count_parameters, loss_parts
+from capsbench.randomness import stream_seed
+from capsbench.run_folder import RunFolder, write_whole
+from capsbench.tracking import Tracker
+
+STEPS_BETWEEN_CHECKS = 50  # of finiteness: each one waits for the GPU
+EVALUATION_BATCH = 500
+
+
+class Diverged(Exception):
+    """The loss or the gradient is no longer finite; carries the step and the parts."""
+
+    def __init__(self, step: int, parts: dict[str, float]):
+        super().__init__(f"step {step}: " + ", ".join(f"{k} {v:g}" for k, v in parts.items()))
+        self.step, self.parts = step, parts
+
+
+@dataclass
+class Progress:
+    """What a checkpoint holds beside the weights."""
+
+    epoch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    rows: list[dict[str, Any]] = field(default_factory=list)  # metrics.csv so far
+    best_epoch: int = 0
+    best_accuracy: float = -1.0
+
+
+def train(
+    run: Run,
+    results: Path,
+    root: Path,
+    tracking: bool = True,
+    say: Callable[[str], None] = print,
+    runs_in_study: int = 1,
+    reached: Callable[[int], None] = lambda epoch: None,
+) -> str:
+    """Train one run into results/STUDY/runs/KEY, going on from its checkpoint if there is one.
+
+    root: folder of raw data. reached: called with each epoch once its checkpoint is safe (tests stop here).
+    Returns the status, `ok` or `diverged`. Raises InputError for a run that cannot be and RunError for a fault of
+    the machine, which run.yaml then holds with status `failed`.
+    """
+    folder = RunFolder.of(results, run.study, run.key)
+    with folder.locked():
+        torch.set_num_threads(run.training.threads)
+        if run.training.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before CUDA starts
+        record = _first_record(run)
+        folder.write_record(record)
+        number = len(list((results / run.study / "runs").glob("*/*/*/run.yaml")))
+        label = f"[{min(number, runs_in_study)}/{runs_in_study}] {run.key}"
+        tracker = Tracker.start(run, record, results, say) if tracking else Tracker.none()
+        try:
+            with claimed_device(run.training.device) as device:
+                record["machine"]["device"] = describe(device)
+                _train_on(device, run, folder, record, root, tracker, lambda text: say(f"{label}  {text}"), reached)
+        except (InputError, KeyboardInterrupt) as error:
+            record["status"], record["problem"] = "failed", str(error) or "interrupted"
+            raise
+        except (RuntimeError, MemoryError, OSError) as error:
+            record["status"], record["problem"] = "failed", f"{type(error).__name__}: {error}".strip()
+            raise RunError(f"{run.key}: {record['problem'].splitlines()[0]}") from error
+        finally:
+            tracker.close(record)
+            record["tracking_seconds"] = round(tracker.seconds, 3)
+            folder.write_record(record)
+    return str(record["status"])
+
+
+def _train_on(
+    device: torch.device,
+    run: Run,
+    folder: RunFolder,
+    record: dict[str, Any],
+    root: Path,
+    tracker: Tracker,
+    say: Callable[[str], None],
+    reached: Callable[[int], None],
+) -> None:
+    """Fill the run folder; leaves the outcome in `record`."""
+    training = run.training
+    torch.use_deterministic_algorithms(training.deterministic)
+    torch.backends.cudnn.benchmark = not training.deterministic
+
+    # data: whole arrays on the device
+    source = data.load(run.data.name, root, "train")
+    train_indices, validation_indices = stratified_split(
+        source.labels, run.data.validation_images, run.data.train_images, run.data.split_seed
+    )
+    images, labels = source.images[train_indices].to(device), source.labels[train_indices].to(device)
+    validation = source.images[validation_indices].to(device), source.labels[validation_indices].to(device)
+    record["data"] = {
+        "fingerprint": source.fingerprint, "train_images": len(images), "validation_images": len(validation[0]),
+    }  # fmt: skip
+
+    # model: initialised on the CPU, alike on every device
+    facts = CATALOGUE[run.data.name]
+    torch.manual_seed(stream_seed(run.seed, "initialisation"))
+    try:
+        model = build_model(run.model, facts.image_shape, facts.num_classes, **run.options).to(device)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    record["parameters"] = count_parameters(model)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
+    )
+    steps_an_epoch = math.ceil(len(images) / training.batch_size)
+
+    progress, best_weights = _resume(folder, run.digest, model, optimizer, device)
+    if progress.epoch:
+        say(f"goes on after epoch {progress.epoch}")
+    tracker.log(progress.rows)
+    last_said = -math.inf
+
+    try:
+        while progress.epoch < training.epochs and not _stops_early(progress, training):
+            started = time.perf_counter()
+            epoch = progress.epoch + 1
+            torch.manual_seed(stream_seed(run.seed, "dropout", epoch))
+            row = _train_epoch(model, optimizer, images, labels, run, epoch, progress.step, steps_an_epoch)
+            row |= {f"validation_{k}": v for k, v in _validate(model, *validation).items()}
+            seconds = time.perf_counter() - started
+            row |= {"seconds": round(seconds, 3), "images_per_second": round(len(images) / seconds, 1)}
+
+            progress.epoch, progress.step = epoch, progress.step + steps_an_epoch
+            progress.seconds += seconds
+            progress.rows.append(row)
+            if training.early_stopping and row["validation_accuracy"] > progress.best_accuracy:
+                progress.best_epoch, progress.best_accuracy = epoch, row["validation_accuracy"]
+                best_weights = {k: v.detach().clone() for k, v in model.state_dict().items()}
+            checkpoint = {
+                "digest": run.digest, "progress": asdict(progress), "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(), "best": best_weights,
+            }  # fmt: skip
+            write_whole(folder.checkpoint_path, lambda aside, c=checkpoint: torch.save(c, aside))  # type: ignore[misc]
+            folder.write_metrics(progress.rows)
+            tracker.log([row])
+            if time.perf_counter() - last_said > 5 or epoch == training.epochs:
+                say(_progress_line(row, training.epochs, progress))
+                last_said = time.perf_counter()
+            reached(epoch)
+        record["status"] = "ok"
+    except Diverged as error:
+        record["status"] = "diverged"
+        record["divergence"] = {"step": error.step, **{k: float(v) for k, v in error.parts.items()}}
+        say(f"diverged at {error}")
+
+    if best_weights:
+        model.load_state_dict(best_weights)
+    weights = {k: v.cpu() for k, v in model.state_dict().items()}
+    folder.write_metrics(progress.rows)
+    write_whole(folder.model_path, lambda aside: torch.save(weights, aside))
+    folder.checkpoint_path.unlink(missing_ok=True)
+    record |= {
+        "epochs": progress.epoch, "kept_epoch": progress.best_epoch or progress.epoch, "steps": progress.step,
+        "seconds": round(progress.seconds, 3), "finished": provenance.now(),
+    }  # fmt: skip
+
+
+def _train_epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    images: Tensor,
+    labels: Tensor,
+    run: Run,
+    epoch: int,
+    first_step: int,
+    steps_an_epoch: int,
+) -> dict[str, Any]:
+    """Train one epoch -> its row of metrics. Raises Diverged."""
+    training = run.training
+    model.train()
+    parameters = list(model.parameters())
+    history: list[Tensor] = []  # a step: gradient norm and the parts of the loss; stays on the device
+    sums = torch.zeros(3, device=images.device)  # right answers, length of right and of wrong capsules
+    step, names, output, rate = first_step, ["gradient_norm"], None, 0.0
+    batches = training_batches(images, labels, training.batch_size, training.augmentation, run.seed, epoch)
+    for batch, targets in batches:
+        rate = learning_rate(training, step, epoch, steps_an_epoch)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        output = model(batch, targets)
+        parts = loss_parts(model, output, batch, targets)
+        optimizer.zero_grad()
+        torch.stack(list(parts.values())).sum().backward()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if training.gradient_clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(parameters, training.gradient_clip, norm)
+        optimizer.step()
+
+        step += 1
+        names = ["gradient_norm", *parts]
+        history.append(torch.stack([norm, *parts.values()]).detach())
+        sums += _answers_and_lengths(output, targets)
+        if step % STEPS_BETWEEN_CHECKS == 0:
+            _check_finite(history[-STEPS_BETWEEN_CHECKS:], names, step)
+    _check_finite(history, names, step)
+
+    assert output is not None
+    means = dict(zip(names, torch.stack(history).double().mean(dim=0).tolist(), strict=True))
+    right, right_length, wrong_length = (sums / len(images)).tolist()
+    has_capsules = output.poses is not None
+    return {
+        "epoch": epoch, "step": step, "learning_rate": rate,
+        "gradient_norm": means.pop("gradient_norm"),
+        "train_loss": sum(means.values()),
+        **{f"train_{name}_loss": value for name, value in means.items()},
+        "train_accuracy": right,
+        "right_capsule_length": right_length if has_capsules else None,
+        "wrong_capsule_length": wrong_length if has_capsules else None,
+        "coupling_entropy": None if output.couplings is None else coupling_entropy(output.couplings),
+    }  # fmt: skip
+
+
+def learning_rate(training: Training, step: int, epoch: int, steps_an_epoch: int) -> float:
+    """Return the rate at a step (from 0) of an epoch (from 1): warm-up, then exponential decay down to a floor.
+
+    S17's authors' code decays smoothly by 0.96 every 2000 steps. With `lr_decay_unit` epoch the same holds for
+    epochs, which a smooth decay counts in fractions.
+    """
+    if training.lr_decay_unit == "step":
+        time = step / training.lr_decay_every
+    else:
+        time = step / steps_an_epoch / training.lr_decay_every
+    if training.lr_decay_staircase:
+        time = math.floor(time)
+    rate = max(training.learning_rate * training.lr_decay**time, training.lr_floor)
+    if step < training.warmup_steps:
+        rate *= (step + 1) / training.warmup_steps
+    return rate
+
+
+def coupling_entropy(couplings: Tensor) -> float:
+    """Mean entropy of the rows of couplings [B, I, J], over log J: 1 is uniform, 0 is one parent an input."""
+    entropy = -torch.special.xlogy(couplings.detach(), couplings.detach()).sum(dim=2).mean()
+    return float(entropy / math.log(couplings.shape[2]))
+
+
+def _answers_and_lengths(output: Output, targets: Tensor) -> Tensor:
+    """Sums over a batch: right answers, score of the right class, mean score of the wrong ones -> [3]."""
+    scores = output.scores.detach()
+    right_score = scores.gather(1, targets.unsqueeze(1)).squeeze(1)
+    wrong_score = (scores.sum(dim=1) - right_score) / (scores.shape[1] - 1)
+    right = (scores.argmax(dim=1) == targets).to(scores.dtype)
+    return torch.stack([right.sum(), right_score.sum(), wrong_score.sum()])
+
+
+def _check_finite(history: list[Tensor], names: list[str], last_step: int) -> None:
+    values = torch.stack(history)
+    finite = values.isfinite().all(dim=1).tolist()
+    if not all(finite):
+        first = finite.index(False)
+        raise Diverged(
+            last_step - len(history) + first + 1, dict(zip(names, values[first].tolist(), strict=True))
+        )
+
+
+@torch.no_grad()
+def _validate(model: nn.Module, images: Tensor, labels: Tensor) -> dict[str, float | None]:
+    """Loss and accuracy on whole images of the validation set, or None where there is none."""
+    if len(images) == 0:
+        return {"loss": None, "accuracy": None}
+    model.eval()
+    loss, right = 0.0, 0
+    for batch, targets in ordered_batches(images, labels, EVALUATION_BATCH):
+        output = model(batch)
+        loss += float(sum(loss_parts(model, output, batch, targets).values())) * len(batch)
+        right += int((output.scores.argmax(dim=1) == targets).sum())
+    return {"loss": loss / len(images), "accuracy": right / len(images)}
+
+
+def _stops_early(progress: Progress, training: Training) -> bool:
+    if training.early_stopping is None or not progress.best_epoch:
+        return False
+    return progress.epoch - progress.best_epoch >= training.early_stopping
+
+
+def _resume(
+    folder: RunFolder, digest: str, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+) -> tuple[Progress, dict[str, Tensor]]:
+    """Load the checkpoint if it is whole and of this very run; else start afresh."""
+    if not folder.checkpoint_path.exists():
+        return Progress(), {}
+    try:
+        saved = torch.load(folder.checkpoint_path, map_location=device, weights_only=True)
+    except Exception:  # torch raises many kinds for a torn file
+        return Progress(), {}
+    if saved["digest"] != digest:
+        return Progress(), {}
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    return Progress(**saved["progress"]), saved["best"]
+
+
+def _first_record(run: Run) -> dict[str, Any]:
+    return {
+        "status": "running",
+        "study": run.study, "experiment": run.experiment, "variant": run.variant, "seed": run.seed,
+        "digest": run.digest, "started": provenance.now(),
+        "commit": provenance.commit(), "versions": provenance.versions(),
+        "machine": provenance.system(),
+        "config": run.model_dump(mode="json", include={"data", "model", "options", "training"}),
+    }  # fmt: skip
+
+
+def _progress_line(row: dict[str, Any], epochs: int, progress: Progress) -> str:
+    accuracy = row["train_accuracy"] if row["validation_accuracy"] is None else row["validation_accuracy"]
+    left = round(progress.seconds / progress.epoch * (epochs - progress.epoch))
+    return (
+        f"epoch {progress.epoch}/{epochs}  loss {row['train_loss']:.4f}  accuracy {accuracy:.2%}  "
+        f"{left // 60}m{left % 60:02d}s left"
+    )

@@ -1,0 +1,66 @@
+# evaluations -> runs.csv, tables, plots, report
+EVALUATIONS = [
+    f"{STUDY}/runs/{run.key}/evaluations/{protocol}.json"
+    for run in PLAN.runs
+    for protocol in PLAN.study.evaluations
+]
+PUBLISHED = f"{workflow.basedir}/capsbench/analysis/published.yaml"
+
+
+rule tables:
+    input:
+        EVALUATIONS,
+        sources("capsbench.analysis.tables"),
+        PUBLISHED,
+    output:
+        f"{STUDY}/runs.csv",
+        report(
+            expand(
+                f"{STUDY}/tables/{{table}}.{{ending}}",
+                table=PLAN.study.tables,
+                ending=["csv", "md", "tex"],
+            ),
+            caption="../report/table.rst",
+            category="tables",
+        ),
+    log:
+        f"{STUDY}/logs/tables.log",
+    params:
+        study=PLAN.study.model_dump_json(),
+    shell:
+        "capsbench tables {STUDY_FILE} > {log}"
+
+
+rule plots:
+    input:
+        EVALUATIONS,
+        sources("capsbench.analysis.plots"),
+    output:
+        report(
+            expand(
+                f"{STUDY}/plots/{{plot}}.{{ending}}",
+                plot=PLAN.study.plots,
+                ending=["png", "svg"],
+            ),
+            caption="../report/plot.rst",
+            category="plots",
+        ),
+    log:
+        f"{STUDY}/logs/plots.log",
+    params:
+        study=PLAN.study.model_dump_json(),
+    shell:
+        "capsbench plots {STUDY_FILE} > {log}"
+
+
+rule study_report:
+    input:
+        rules.tables.output,
+        rules.plots.output,
+        sources("capsbench.analysis.report"),
+    output:
+        f"{STUDY}/report.html",
+    log:
+        f"{STUDY}/logs/report.log",
+    shell:
+        "capsbench report {STUDY_FILE} > {log}"
