@@ -71,7 +71,12 @@ def _train(args: argparse.Namespace, say: Callable[[str], None]) -> None:
     plan = load_study(args.study)
     run = _find(plan, args.run)
     train(
-        run, args.results, data.data_root(), tracking=plan.study.tracking, say=say, runs_in_study=len(plan.runs)
+        run,
+        args.results,
+        data.data_root(),
+        tracking=plan.study.tracking,
+        say=say,
+        runs_in_study=len(plan.runs),
     )
 
 
@@ -200,7 +205,11 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--log", type=Path, metavar="FILE", help="add all messages to this file too")
     results = argparse.ArgumentParser(add_help=False)
     results.add_argument(
-        "--results", type=Path, default=Path("results"), metavar="DIR", help="folder of results (default: results)"
+        "--results",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="folder of results (default: results)",
     )
 
     parser = _Parser(prog="capsbench", description="Reproducible benchmark and ablation studies of capsule networks.")
@@ -208,7 +217,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     def add(
-        group: Any, name: str, command: Command, text: str, *arguments: tuple[str, dict[str, Any]], writes: bool = True
+        group: Any,
+        name: str,
+        command: Command,
+        text: str,
+        *arguments: tuple[str, dict[str, Any]],
+        writes: bool = True,
     ) -> None:
         parents = [common, results] if writes else [common]
         made = group.add_parser(name, help=text, description=text, parents=parents)
@@ -217,18 +231,32 @@ def _parser() -> argparse.ArgumentParser:
             made.add_argument(argument, **options)
 
     study = ("study", {"metavar": "STUDY", "help": "a study file, or the name of one in configs/"})
-    run = ("run", {"metavar": "RUN", "help": "EXPERIMENT/VARIANT/seedN, as 'capsbench config show' lists them"})
+    run = (
+        "run",
+        {"metavar": "RUN", "help": "EXPERIMENT/VARIANT/seedN, as 'capsbench config show' lists them"},
+    )
 
     config = commands.add_parser("config", help="check a study, list its runs, print the schema")
     config_commands = config.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     as_json = ("--json", {"action": "store_true", "help": "everything that decides each run"})
-    add(config_commands, "show", _config_show, "Check a study and list its runs.", study, as_json, writes=False)
+    add(
+        config_commands,
+        "show",
+        _config_show,
+        "Check a study and list its runs.",
+        study,
+        as_json,
+        writes=False,
+    )
     add(config_commands, "schema", _config_schema, "Print the JSON schema of study files.", writes=False)
 
     data = commands.add_parser("data", help="fetch and check raw data")
     data_commands = data.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     name = ("name", {"metavar": "NAME", "help": "a data set, or all"})
-    manifest = ("--manifest", {"type": Path, "metavar": "FILE", "help": "write counts and fingerprints to FILE"})
+    manifest = (
+        "--manifest",
+        {"type": Path, "metavar": "FILE", "help": "write counts and fingerprints to FILE"},
+    )
     fetch_text = "Download what is missing into CAPSBENCH_DATA (default: data/) and check every byte."
     add(data_commands, "fetch", _data_fetch, fetch_text, name, manifest, writes=False)
 
@@ -244,7 +272,8 @@ def _parser() -> argparse.ArgumentParser:
         commands, "bench", _bench, "Time routing, forms side by side.",
         ("--batch", {"type": _positive, "default": 64}), ("--inputs", {"type": _positive, "default": 1152}),
         ("--outputs", {"type": _positive, "default": 10}), ("--iterations", {"type": _positive, "default": 3}),
-        ("--repeats", {"type": _positive, "default": 20}), ("--threads", {"type": _positive, "default": os.cpu_count()}),
+        ("--repeats", {"type": _positive, "default": 20}),
+        ("--threads", {"type": _positive, "default": os.cpu_count()}),
         ("--device", {"choices": ["cpu", "cuda"], "default": "cpu"}),
         ("--output", {"type": Path, "metavar": "FILE", "help": "write the table to FILE too"}), writes=False,
     )  # fmt: skip

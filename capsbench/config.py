@@ -73,7 +73,8 @@ class Training(Strict):
     gradient_clip: Positive | None = Field(None, description="largest norm of the whole gradient; null: none")
     augmentation: Augmentation = Augmentation()
     early_stopping: Count | None = Field(
-        None, description="stop after so many epochs without a better validation accuracy, keep the best epoch"
+        None,
+        description="stop after so many epochs without a better validation accuracy, keep the best epoch",
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Count = Field(1, description="CPU threads a run computes with; part of what fixes the bytes")
@@ -133,8 +134,7 @@ class Study(Strict):
             for variant in experiment.variants or []:
                 if variant not in self.variants:
                     raise ValueError(
-                        f"experiments.{name}.variants: no variant '{variant}'; "
-                        f"there are {', '.join(self.variants)}"
+                        f"experiments.{name}.variants: no variant '{variant}'; there are {', '.join(self.variants)}"
                     )
         return self
 
@@ -218,9 +218,7 @@ def _expand(
         where = f"variants.{base}" + (".grid" if grid else "")
         checked_options = check(model_options(variant["model"]), options, path, where)
         checked_training = check(Training, training, path, where)
-        if checked_training.early_stopping and not raw["experiments"][experiment]["data"].get(
-            "validation_images"
-        ):
+        if checked_training.early_stopping and not raw["experiments"][experiment]["data"].get("validation_images"):
             key = f"experiments.{experiment}.data.validation_images"
             check(None, 0, path, key, "must be positive where early_stopping is on: nothing is chosen on test")
         yield "-".join(parts), variant["model"], checked_options.model_dump(mode="json"), checked_training

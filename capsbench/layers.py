@@ -1,5 +1,6 @@
 """The layers of capsule networks: squash, PrimaryCaps, ClassCaps, Decoder."""
 
+import itertools
 import math
 
 import torch
@@ -62,9 +63,7 @@ class ClassCaps(nn.Module):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs [B, I, d] -> poses [B, J, D] and the couplings [B, I, J] of the last iteration."""
-        return linear_dynamic_routing_with_couplings(
-            inputs, self.weight, self.iterations, self.detach, self.bias
-        )
+        return linear_dynamic_routing_with_couplings(inputs, self.weight, self.iterations, self.detach, self.bias)
 
 
 class Decoder(nn.Module):
@@ -83,7 +82,7 @@ class Decoder(nn.Module):
         super().__init__()
         widths = (in_features, *hidden)
         layers: list[nn.Module] = []
-        for width_in, width_out in zip(widths[:-1], widths[1:], strict=True):
+        for width_in, width_out in itertools.pairwise(widths):
             layers += [nn.Linear(width_in, width_out), nn.ReLU()]
             if dropout:
                 layers.append(nn.Dropout(dropout))

@@ -45,9 +45,7 @@ def model_options(name: str) -> type[BaseModel]:
     if name not in model_names():
         raise KeyError(name)
     constructors = [
-        node
-        for node in _model_class(name).body
-        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+        node for node in _model_class(name).body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
     ]
     if not constructors:
         raise TypeError(f"models/{name}.py: {model_class_name(name)} has no __init__")

@@ -1,11 +1,11 @@
 """The folder of one run: the truth about it. Every file under a final name is whole; one process writes at a time.
 
-    run.yaml                who, what, with which versions, status: running, ok, diverged or failed
-    metrics.csv             one row an epoch
-    model.pt                the weights (of the best validation epoch under early stopping, else of the last)
-    predictions.npz         scores on the test set
-    evaluations/*.json      one file a protocol
-    checkpoint.pt           where to go on after an interruption; gone when the run has ended
+run.yaml                who, what, with which versions, status: running, ok, diverged or failed
+metrics.csv             one row an epoch
+model.pt                the weights (of the best validation epoch under early stopping, else of the last)
+predictions.npz         scores on the test set
+evaluations/*.json      one file a protocol
+checkpoint.pt           where to go on after an interruption; gone when the run has ended
 """
 
 import json

@@ -12,9 +12,17 @@ PACKAGE = Path(__file__).parent
 _NOT_FOLLOWED = {
     f"capsbench.{m}"
     for m in (
-        "cli", "config", "study_file", "options", "data.catalogue",
-        "errors", "tracking", "provenance", "device", "run_folder",
-    )  # fmt: skip
+        "cli",
+        "config",
+        "study_file",
+        "options",
+        "data.catalogue",
+        "errors",
+        "tracking",
+        "provenance",
+        "device",
+        "run_folder",
+    )
 }
 
 

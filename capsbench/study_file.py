@@ -112,7 +112,7 @@ def _keys_beside(model: Any, loc: tuple[int | str, ...]) -> list[str]:
         if part in mapping:
             node = {"$ref": mapping[part]}
             continue
-        for option in map(lambda o: _resolve(schema, o), options):
+        for option in (_resolve(schema, o) for o in options):
             steps = [option.get("properties", {}).get(part), option.get("additionalProperties")]
             steps += option.get("patternProperties", {}).values()  # a dict whose keys are names
             found = next((step for step in steps if isinstance(step, dict)), None)

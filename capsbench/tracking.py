@@ -53,14 +53,10 @@ class Tracker:
         return cls()
 
     @classmethod
-    def start(
-        cls, run: Run, record: Mapping[str, Any], results: Path, say: Callable[[str], None]
-    ) -> "Tracker":
+    def start(cls, run: Run, record: Mapping[str, Any], results: Path, say: Callable[[str], None]) -> "Tracker":
         """Open the store in the background and log what follows."""
         tracker = cls()
-        tracker._thread = threading.Thread(
-            target=tracker._work, args=(run, dict(record), results, say), daemon=True
-        )
+        tracker._thread = threading.Thread(target=tracker._work, args=(run, dict(record), results, say), daemon=True)
         tracker._thread.start()
         return tracker
 
@@ -117,9 +113,9 @@ class Store:
             logging.getLogger(name).setLevel(logging.ERROR)
         self.results = results
         self.uri = store_uri(results)
-        self._client = MlflowClient(self.uri)
-        with self._lock():
-            self._client.search_experiments(max_results=1)  # makes or migrates the tables
+        with self._lock():  # opening a store makes or migrates its tables, which two processes must not do at once
+            self._client = MlflowClient(self.uri)
+            self._client.search_experiments(max_results=1)
 
     def open_run(self, run: Run, record: Mapping[str, Any]) -> str:
         """Start the MLflow run of a training and log its parameters; an older one of the same key goes."""
@@ -157,11 +153,14 @@ class Store:
 
     def close_run(self, run_id: str, record: Mapping[str, Any]) -> None:
         """Log the outcome and end the run: FINISHED (with tag `status` ok or diverged) or FAILED."""
-        self._client.set_tag(run_id, "status", record["status"])
-        if "parameters" in record:
-            self._client.log_metric(run_id, "parameters", record["parameters"])
+        from mlflow.entities import Metric, RunTag
+
+        now = int(time.time() * 1000)
+        metrics = [Metric("parameters", record["parameters"], now, 0)] if "parameters" in record else []
+        tags = [RunTag("status", record["status"])]
         if problem := record.get("problem") or record.get("divergence"):
-            self._client.set_tag(run_id, "problem", str(problem))
+            tags.append(RunTag("problem", str(problem)))
+        self._client.log_batch(run_id, metrics=metrics, tags=tags)
         self._client.set_terminated(run_id, "FAILED" if record["status"] == "failed" else "FINISHED")
 
     def bring_up_to_date(self, run: Run) -> str:

@@ -80,12 +80,11 @@ def train(
             with claimed_device(run.training.device) as device:
                 record["machine"]["device"] = describe(device)
                 _train_on(device, run, folder, record, root, tracker, lambda text: say(f"{label}  {text}"), reached)
-        except (InputError, KeyboardInterrupt) as error:
-            record["status"], record["problem"] = "failed", str(error) or "interrupted"
+        except BaseException as error:
+            record["status"], record["problem"] = "failed", f"{type(error).__name__}: {error}".strip(": ")
+            if isinstance(error, RuntimeError | MemoryError | OSError):
+                raise RunError(f"{run.key}: {record['problem'].splitlines()[0]}") from error
             raise
-        except (RuntimeError, MemoryError, OSError) as error:
-            record["status"], record["problem"] = "failed", f"{type(error).__name__}: {error}".strip()
-            raise RunError(f"{run.key}: {record['problem'].splitlines()[0]}") from error
         finally:
             tracker.close(record)
             record["tracking_seconds"] = round(tracker.seconds, 3)
@@ -144,9 +143,10 @@ def _train_on(
             epoch = progress.epoch + 1
             torch.manual_seed(stream_seed(run.seed, "dropout", epoch))
             row = _train_epoch(model, optimizer, images, labels, run, epoch, progress.step, steps_an_epoch)
+            speed = len(images) / (time.perf_counter() - started)
             row |= {f"validation_{k}": v for k, v in _validate(model, *validation).items()}
             seconds = time.perf_counter() - started
-            row |= {"seconds": round(seconds, 3), "images_per_second": round(len(images) / seconds, 1)}
+            row |= {"seconds": round(seconds, 3), "images_per_second": round(speed, 1)}
 
             progress.epoch, progress.step = epoch, progress.step + steps_an_epoch
             progress.seconds += seconds
@@ -276,9 +276,7 @@ def _check_finite(history: list[Tensor], names: list[str], last_step: int) -> No
     finite = values.isfinite().all(dim=1).tolist()
     if not all(finite):
         first = finite.index(False)
-        raise Diverged(
-            last_step - len(history) + first + 1, dict(zip(names, values[first].tolist(), strict=True))
-        )
+        raise Diverged(last_step - len(history) + first + 1, dict(zip(names, values[first].tolist(), strict=True)))
 
 
 @torch.no_grad()

@@ -60,7 +60,9 @@ def plot_learning_curves(plan: Plan, results: Path, runs: pd.DataFrame) -> Figur
             markers=True, markevery=max(1, int(curves["epoch"].max()) // 8), errorbar=("pi", 100), ax=axis,
         )  # fmt: skip
         axis.set(
-            title=_title(plan, experiment), ylabel=f"{'validation' if validated else 'training'} error (%)", yscale="log"
+            title=_title(plan, experiment),
+            ylabel=f"{'validation' if validated else 'training'} error (%)",
+            yscale="log",
         )
         axis.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
         axis.legend(title=None, fontsize="small")
@@ -77,7 +79,11 @@ def plot_error_by_variant(plan: Plan, results: Path, runs: pd.DataFrame) -> Figu
     experiments = list(dict.fromkeys(done["experiment"]))
     rows = done.groupby("experiment")["variant"].nunique().max()
     figure, axes = plt.subplots(
-        1, len(experiments), figsize=(6.5 * len(experiments), 1.2 + 0.45 * rows), squeeze=False, layout="constrained"
+        1,
+        len(experiments),
+        figsize=(6.5 * len(experiments), 1.2 + 0.45 * rows),
+        squeeze=False,
+        layout="constrained",
     )
     for axis, experiment in zip(axes[0], experiments, strict=True):
         cells = done[done["experiment"] == experiment]

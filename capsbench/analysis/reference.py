@@ -19,7 +19,9 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path)
     """
     unfinished = runs.loc[~runs["status"].isin(["ok", "diverged"]), "key"]
     if len(unfinished):
-        raise InputError(f"{len(unfinished)} runs of {plan.study.name} are not finished, the first: {unfinished.iloc[0]}")
+        raise InputError(
+            f"{len(unfinished)} runs of {plan.study.name} are not finished, the first: {unfinished.iloc[0]}"
+        )
     records = [RunFolder.of(results, r.study, r.key).read_record() or {} for r in plan.runs]
     loose = [r for r in records if not _is_commit(r["commit"])]
     if loose:

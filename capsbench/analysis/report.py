@@ -15,7 +15,9 @@ def write_report(plan: Plan, results: Path, runs: pd.DataFrame) -> Path:
     """Write results/STUDY/report.html from the runs and the plots that are there; returns its path."""
     folder = results / plan.study.name
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("capsbench", "analysis"), autoescape=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.PackageLoader("capsbench", "analysis"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
     )
     page = environment.get_template("report.html.j2").render(
         study=plan.study,

@@ -13,7 +13,11 @@ from capsbench.data.catalogue import CATALOGUE
 
 MISSING = "-"
 REASONS_SHOWN = 3
-_METHODS = {"capsnet": "CapsNet", "cnn_sabour_mnist": "CNN (S17 baseline)", "cnn_matched": "CNN (matched size)"}
+_METHODS = {
+    "capsnet": "CapsNet",
+    "cnn_sabour_mnist": "CNN (S17 baseline)",
+    "cnn_matched": "CNN (matched size)",
+}
 
 
 def sabour_table1(plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:

@@ -37,7 +37,6 @@ def ordered_batches(images: Tensor, labels: Tensor, batch_size: int) -> Iterator
         yield to_unit_range(images[start : start + batch_size]), labels[start : start + batch_size]
 
 
-
 def to_unit_range(images: Tensor) -> Tensor:
     """Convert uint8 0..255 to float 0..1: a decoder that ends in a sigmoid needs targets in that range."""
     return images.to(torch.float32) / 255

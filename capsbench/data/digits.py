@@ -10,9 +10,7 @@ from torch import Tensor
 TEST_SHARE = 0.3
 
 
-def read(
-    folder: Path, split: str, allow_unofficial: bool = False
-) -> tuple[Tensor, Tensor, dict[str, np.ndarray]]:
+def read(folder: Path, split: str, allow_unofficial: bool = False) -> tuple[Tensor, Tensor, dict[str, np.ndarray]]:
     """Return images uint8 [N, 1, 28, 28], labels int64 [N], factors; needs no files.
 
     The fixed split takes the last 30 % of each class for the test: 1,258 and 539 images. The set is ordered by

@@ -27,9 +27,7 @@ FILES = {
 MAGIC = {1: 2049, 3: 2051}  # dimensions -> magic number of unsigned bytes
 
 
-def read(
-    folder: Path, split: str, allow_unofficial: bool = False
-) -> tuple[Tensor, Tensor, dict[str, np.ndarray]]:
+def read(folder: Path, split: str, allow_unofficial: bool = False) -> tuple[Tensor, Tensor, dict[str, np.ndarray]]:
     """Return images uint8 [N, 1, 28, 28], labels int64 [N], factors. Raises InputError for missing or wrong files."""
     prefix = "train" if split == "train" else "t10k"
     images = read_idx(folder, f"{prefix}-images-idx3-ubyte", 3, allow_unofficial)

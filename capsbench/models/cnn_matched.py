@@ -1,5 +1,7 @@
 """A plain CNN with a given number of parameters: the fair opponent of a capsule network of that size."""
 
+import itertools
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -38,7 +40,7 @@ class CnnMatched(nn.Module):
 
         layers: list[nn.Module] = []
         widths = (channels, base, 2 * base, 4 * base)
-        for channels_in, channels_out in zip(widths[:-1], widths[1:], strict=True):
+        for channels_in, channels_out in itertools.pairwise(widths):
             # the bias is in the batch norm
             layers.append(nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False))
             layers += [nn.BatchNorm2d(channels_out), nn.ReLU(), nn.MaxPool2d(2)]
