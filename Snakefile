@@ -1,21 +1,20 @@
 # One study, one call: snakemake --cores all [--configfile configs/cpu.yaml]
 # Everything that can be wrong with a study is found here, before the first job.
+import os
 from pathlib import Path
 
 from capsbench.config import load_plan
 from capsbench.device import count_gpus
 from capsbench.errors import InputError
-from capsbench.sources import sources
+from capsbench.sources import PACKAGE, source_path, sources
 
 # The study is read by path, not from Snakemake's `config`, which merges files into one another.
-if len(workflow.configfiles) > 1 or (config and not workflow.configfiles):
+if len(workflow.configfiles) > 1 or workflow.config_settings.config:
     raise WorkflowError(
         "one study at a time: --configfile FILE; values are changed in a copy of the file"
     )
-STUDY_FILE = str(
-    workflow.configfiles[0]
-    if workflow.configfiles
-    else Path(workflow.basedir) / "configs/quick.yaml"
+STUDY_FILE = os.path.relpath(
+    *(workflow.configfiles or [Path(workflow.basedir, "configs/quick.yaml")])
 )
 try:
     PLAN = load_plan(Path(STUDY_FILE))

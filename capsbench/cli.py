@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,19 +18,20 @@ Command = Callable[[argparse.Namespace, Callable[[str], None]], None]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command -> exit code: 0, 1 for a failed run, 2 for bad input, 130 for Ctrl-C."""
     args = _parser().parse_args(arguments)
-    say = _speaker(args.log)
+    say = _speaker(None)
     try:
+        say = _speaker(args.log)
         args.command(args, say)
-    except (InputError, RunError) as error:
+    except BrokenPipeError:  # `capsbench ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (InputError, RunError, OSError) as error:
         if args.debug:
-            raise
+            traceback.print_exc()
         say(f"capsbench: {error}", sys.stderr)
         return 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt:
         say("capsbench: interrupted; the same command goes on where this one was", sys.stderr)
         return 130
-    except BrokenPipeError:  # `capsbench ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
@@ -65,11 +67,12 @@ def _data_fetch(args: argparse.Namespace, say: Callable[[str], None]) -> None:
 
 
 def _train(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    plan = load_study(args.study)
+    run = _find(plan, args.run)
+
     from capsbench import data
     from capsbench.training import train
 
-    plan = load_study(args.study)
-    run = _find(plan, args.run)
     train(
         run,
         args.results,
@@ -81,11 +84,12 @@ def _train(args: argparse.Namespace, say: Callable[[str], None]) -> None:
 
 
 def _evaluate(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    plan = load_study(args.study)
+    run = _find(plan, args.run)
+
     from capsbench import data
     from capsbench.evaluation import evaluate
 
-    plan = load_study(args.study)
-    run = _find(plan, args.run)
     found = evaluate(run, args.results, data.data_root(), plan.study.evaluations)
     accuracy = found["accuracy"]
     text = f"test error {accuracy['error']:.2f} %" if accuracy["status"] == "ok" else accuracy["status"]
@@ -122,7 +126,8 @@ def _tables(args: argparse.Namespace, say: Callable[[str], None]) -> None:
 def _plots(args: argparse.Namespace, say: Callable[[str], None]) -> None:
     from capsbench.analysis.plots import write_plots
 
-    for path in write_plots(load_study(args.study), args.results):
+    plan = load_study(args.study)
+    for path in write_plots(plan, args.results, args.results / plan.study.name / "plots"):
         say(str(path))
 
 
@@ -195,6 +200,9 @@ def _speaker(log: Path | None) -> Callable[..., None]:
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **options: Any):
+        super().__init__(**{"allow_abbrev": False, **options})
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; '{self.prog} --help' says what there is\n")
 
@@ -281,10 +289,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive whole number")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
@@ -98,12 +98,14 @@ class _Variant(Strict):
 
 def _variant_class(model: str) -> type[_Variant]:
     options = model_options(model)
-    return create_model(
-        f"{model}_variant", __base__=_Variant, model=(Literal[model], ...), options=(options, options())
-    )
+    fields: dict[str, Any] = {"model": (Literal[model], ...), "options": (options, options())}
+    return create_model(f"{model}_variant", __base__=_Variant, **fields)
 
 
-Variant = Annotated[Union[*map(_variant_class, model_names())], Field(discriminator="model")]  # type: ignore[valid-type]
+if TYPE_CHECKING:
+    Variant = _Variant
+else:  # one class a model, told apart by the key `model`
+    Variant = Annotated[Union[*map(_variant_class, model_names())], Field(discriminator="model")]
 Protocol = Literal["accuracy", "reconstruction"]
 Table = Literal["sabour-table1"]
 Plot = Literal["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"]
@@ -172,7 +174,14 @@ class Plan(Strict):
 
     def run(self, key: str) -> Run:
         """Find a run by EXPERIMENT/VARIANT/seedN; raises KeyError."""
-        return next((r for r in self.runs if r.key == key), None) or _missing(key)
+        for run in self.runs:
+            if run.key == key:
+                return run
+        raise KeyError(key)
+
+    def cell(self, experiment: str, variant: str, seed: int | str) -> Run:
+        """Find a run by its place in the plan; raises KeyError."""
+        return self.run(f"{experiment}/{variant}/seed{seed}")
 
 
 def load_plan(path: Path) -> Plan:
@@ -189,6 +198,11 @@ def load_plan(path: Path) -> Plan:
         for variant, model, options, training in _expand(raw, path, experiment_name, base)
         for seed in study.seeds
     ]  # fmt: skip
+    keys = [run.key for run in runs]
+    for key in keys:
+        if keys.count(key) > 1:  # they would share a folder
+            experiment, variant, _ = key.split("/")
+            check(None, key, path, f"experiments.{experiment}", f"variant '{variant}' is there twice, from a grid")
     return Plan(path=path, study=study, runs=tuple(runs))
 
 
@@ -204,30 +218,37 @@ def _expand(
         training: dict[str, Any] = {}
         for layer in layers:
             training = _merge(training, layer.get("training") or {})
-        parts = [base]
+        variant_name = "-".join(
+            [base, *(_label(key.split(".")[-1], value) for key, value in zip(grid, values, strict=True))]
+        )
         for key, value in zip(grid, values, strict=True):
-            section, _, name = key.rpartition(".")
-            if section == "training":
-                training = _merge(training, {name: value})
-            elif section:
+            section, *names = key.split(".")
+            if not names:
+                options[key] = value
+            elif section == "training":
+                for part in reversed(names):
+                    value = {part: value}
+                training = _merge(training, value)
+            else:
                 allowed = "an option of the model, or training.KEY"
                 check(None, key, path, f"variants.{base}.grid", f"'{key}' is not {allowed}")
-            else:
-                options[name] = value
-            parts.append(_label(name, value))
         where = f"variants.{base}" + (".grid" if grid else "")
         checked_options = check(model_options(variant["model"]), options, path, where)
-        checked_training = check(Training, training, path, where)
+        checked_training = check(Training, training, path, f"{where}.training")
         if checked_training.early_stopping and not raw["experiments"][experiment]["data"].get("validation_images"):
             key = f"experiments.{experiment}.data.validation_images"
             check(None, 0, path, key, "must be positive where early_stopping is on: nothing is chosen on test")
-        yield "-".join(parts), variant["model"], checked_options.model_dump(mode="json"), checked_training
+        yield variant_name, variant["model"], checked_options.model_dump(mode="json"), checked_training
 
 
 def _label(name: str, value: Any) -> str:
     """One axis of a grid in a variant's name: iterations3, reconstruction, no_reconstruction."""
     if isinstance(value, bool):
         return name if value else f"no_{name}"
+    if value is None:
+        return f"no_{name}"
+    if isinstance(value, dict):
+        return "_".join([name, *(_label(k, v) for k, v in value.items())])
     text = "_".join(map(str, value)) if isinstance(value, list) else str(value)
     return name + "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
 
@@ -244,7 +265,3 @@ def _no_repeats(key: str, values: list[Any]) -> None:
     for value in values:
         if values.count(value) > 1:
             raise ValueError(f"{key}: {value} is there twice")
-
-
-def _missing(key: str) -> Run:
-    raise KeyError(key)

@@ -9,11 +9,11 @@ import functools
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
 
@@ -50,14 +50,24 @@ def model_options(name: str) -> type[BaseModel]:
     if not constructors:
         raise TypeError(f"models/{name}.py: {model_class_name(name)} has no __init__")
     arguments = constructors[0].args
+    if [a.arg for a in arguments.posonlyargs + arguments.args] != ["self", "image_shape", "num_classes"]:
+        raise TypeError(f"models/{name}.py: arguments are (self, image_shape, num_classes, *, options)")
     fields: dict[str, Any] = {}
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         if argument.annotation is None or default is None:
             raise TypeError(f"models/{name}.py: option '{argument.arg}' needs a type and a default")
-        fields[argument.arg] = (_annotation(name, argument), ast.literal_eval(default))
-    return create_model(
-        f"{model_class_name(name)}Options", __config__=ConfigDict(extra="forbid", frozen=True), **fields
-    )
+        try:
+            fields[argument.arg] = (_annotation(name, argument), ast.literal_eval(default))
+        except ValueError:
+            raise TypeError(f"models/{name}.py: the default of option '{argument.arg}' is not a plain value") from None
+    config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    options = create_model(f"{model_class_name(name)}Options", __config__=config, **fields)
+    try:
+        options()
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise TypeError(f"models/{name}.py: default of option '{first['loc'][0]}': {first['msg']}") from None
+    return options
 
 
 def _model_class(name: str) -> ast.ClassDef:

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from capsbench.errors import RunError
+from capsbench.errors import InputError, RunError
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
@@ -71,12 +71,18 @@ class RunFolder:
         """Return run.yaml, or None where there is none."""
         if not self.record_path.exists():
             return None
-        return yaml.safe_load(self.record_path.read_text())
+        try:
+            record = yaml.safe_load(self.record_path.read_text(encoding="utf-8"))
+        except yaml.YAMLError:
+            record = None
+        if not isinstance(record, dict) or not {"status", "digest"} <= record.keys():
+            raise InputError(f"{self.record_path}: damaged; delete the folder and train the run again")
+        return record
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write run.yaml."""
         text = yaml.safe_dump(dict(record), sort_keys=False, allow_unicode=True, width=110)
-        write_whole(self.record_path, lambda aside: aside.write_text(text))
+        write_whole(self.record_path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write metrics.csv: one row an epoch, floats in full."""

@@ -27,7 +27,10 @@ _NOT_FOLLOWED = {
 
 
 def sources(*modules: str) -> list[str]:
-    """Return the files of the named modules (capsbench.training, ...) and of all they import, sorted."""
+    """Return the files of the named modules (capsbench.training, ...) and of all they import, sorted.
+
+    Relative to the working folder where they are below it, so that a project that moves reruns nothing.
+    """
     found: set[str] = set()
     waiting = list(modules)
     while waiting:
@@ -35,7 +38,12 @@ def sources(*modules: str) -> list[str]:
         if module not in found and module not in _NOT_FOLLOWED and _file(module) is not None:
             found.add(module)
             waiting.extend(_imports(module))
-    return sorted(str(_file(module)) for module in found)
+    return sorted(source_path(path) for module in found if (path := _file(module)))
+
+
+def source_path(path: Path) -> str:
+    """Name a file of the package as Snakemake should know it: relative where it is below the working folder."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 @functools.cache

@@ -24,9 +24,13 @@ class _Loader(yaml.SafeLoader):
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
+        self.flatten_mapping(node)  # merge keys: <<: *base
+        seen: set[str] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                problem = f"key {key!r} is not a word; put it in quotes"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
             if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"key '{key}' is there twice", problem_mark=key_node.start_mark)
             seen.add(key)
@@ -52,6 +56,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise InputError(f"{path}: {line}not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
         raise InputError(f"{path}: a study is a mapping of keys (name, seeds, experiments, variants, ...)")
     return raw
@@ -94,7 +100,7 @@ def _one_line(errors: list[Any], model: type[BaseModel], where: str) -> str:
         case "union_tag_not_found":
             text = "needs a key 'model'"
         case "string_pattern_mismatch":
-            text = f"'{first['input']}' is not a name: letters, digits, '.', '_' and '-', no spaces"
+            text = f"{first['input']!r} is not a name: letters, digits, '.', '_' and '-', no spaces"
         case _:
             found = json.dumps(first["input"], default=str)
             text = f"{found[:60]} is not allowed: {first['msg'].replace('Input should', 'it should')}"

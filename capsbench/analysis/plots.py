@@ -22,17 +22,18 @@ from capsbench.data.catalogue import CATALOGUE
 from capsbench.run_folder import RunFolder
 
 _SVG_SALT = "capsbench"  # the same study gives the same svg bytes
+_MARKERS = ["o", "X", "s", "P", "D", "^", "v", "*"]
+_LINES = ["-", "--", ":", "-.", "-", "--", ":", "-."]
 
 
-def write_plots(plan: Plan, results: Path, names: list[str] | None = None) -> list[Path]:
-    """Draw the plots of a study (or those named) into results/STUDY/plots/; returns the paths."""
-    folder = results / plan.study.name / "plots"
+def write_plots(plan: Plan, results: Path, folder: Path) -> list[Path]:
+    """Draw the plots of a study into a folder; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     sns.set_theme(context="paper", style="whitegrid", palette="colorblind", font_scale=1.1)
     matplotlib.rcParams["svg.hashsalt"] = _SVG_SALT
     runs = collect(plan, results)
     paths = []
-    for name in plan.study.plots if names is None else names:
+    for name in plan.study.plots:
         figure = PLOTS[name](plan, results, runs)
         for ending in ("png", "svg"):
             paths.append(folder / f"{name}.{ending}")
@@ -62,7 +63,7 @@ def plot_learning_curves(plan: Plan, results: Path, runs: pd.DataFrame) -> Figur
         axis.set(
             title=_title(plan, experiment),
             ylabel=f"{'validation' if validated else 'training'} error (%)",
-            yscale="log",
+            yscale="log" if (curves["error"] > 0).any() else "linear",
         )
         axis.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
         axis.legend(title=None, fontsize="small")
@@ -96,8 +97,8 @@ def plot_error_by_variant(plan: Plan, results: Path, runs: pd.DataFrame) -> Figu
                 fmt="D", color="black", markersize=4, capsize=3, linewidth=1,
             )  # fmt: skip
         axis.set(
-            title=_title(plan, experiment), ylabel="",
-            xlabel="test error (%): each seed, and below it the mean with its 95 % interval",
+            title=f"{_title(plan, experiment)}\neach seed; below, the mean and its 95 % interval",
+            ylabel="", xlabel="test error (%)",
         )  # fmt: skip
     return figure
 
@@ -110,21 +111,23 @@ def plot_routing_iterations(plan: Plan, results: Path, runs: pd.DataFrame) -> Fi
     done["accuracy"] = 100 - done["test_error"]
     done["iterations"] = done["option.iterations"].astype(int)
     done["seconds an epoch"] = done["seconds"] / done["epochs"]
-    with_decoder = done["option.reconstruction"].map({True: "with reconstruction", False: "without"})
-    names = [f"{_title(plan, e)}, {w}" for e, w in zip(done["experiment"], with_decoder, strict=True)]
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    ticks = sorted(done["iterations"].unique())
+    with_decoder = done["option.reconstruction"].map({True: "with reconstruction", False: "without reconstruction"})
+    several = done["experiment"].nunique() > 1
+    done["network"] = [f"{e}, {w}" if several else w for e, w in zip(done["experiment"], with_decoder, strict=True)]
+    networks = done["network"].nunique()
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     for axis, quantity in zip(axes, ("accuracy", "seconds an epoch"), strict=True):
-        sns.lineplot(
-            done, x="iterations", y=quantity, hue=names, style=names, markers=True,
-            errorbar=("pi", 100), err_style="bars", err_kws={"capsize": 3}, ax=axis,
+        sns.pointplot(
+            done, x="iterations", y=quantity, hue="network", dodge=0.15 if networks > 1 else False, errorbar=("pi", 100), capsize=0.06,
+            markers=_MARKERS[:networks], linestyles=_LINES[:networks], linewidth=1.6, ax=axis,
         )  # fmt: skip
-        axis.set(xticks=ticks, xlabel="routing iterations")
+        axis.set(xlabel="routing iterations")
         axis.legend(title=None, fontsize="small")
     axes[0].set(ylabel="test accuracy (%)")
     axes[1].set(ylabel="training time an epoch (s)")
     axes[1].set_ylim(bottom=0)
-    figure.suptitle("mean over the seeds, bars from the lowest to the highest", fontsize="small")
+    titles = ", ".join(_title(plan, e) for e in dict.fromkeys(done["experiment"]))
+    figure.suptitle(f"{titles}: mean over the seeds, bars from the lowest to the highest", fontsize="medium")
     return figure
 
 

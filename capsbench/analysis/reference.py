@@ -1,4 +1,4 @@
-"""Copying a finished study to results/reference/: tables, plots and the provenance of every number."""
+"""A finished study as a reference that is committed: tables, plots and the provenance of every number."""
 
 import shutil
 from pathlib import Path
@@ -6,14 +6,17 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from capsbench.analysis.collect import write_runs
+from capsbench.analysis.plots import write_plots
 from capsbench.analysis.report import summarise_provenance
+from capsbench.analysis.tables import TABLES, caption, write_table
 from capsbench.config import Plan
 from capsbench.errors import InputError
 from capsbench.run_folder import RunFolder
 
 
 def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path) -> None:
-    """Copy tables, plots, runs.csv and the study, and write provenance.yaml, into `target`.
+    """Write tables, plots, runs.csv, the study and provenance.yaml into `target`, all from the run folders.
 
     Raises InputError where a run is missing or failed, or was not of committed code.
     """
@@ -28,12 +31,12 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path)
         raise InputError(
             f"{len(loose)} runs were not of committed code (commit {loose[0]['commit']}): commit, then train again"
         )
-    source = results / plan.study.name
     for name in ("tables", "plots"):
-        if (target / name).exists():
-            shutil.rmtree(target / name)
-        shutil.copytree(source / name, target / name)
-    shutil.copy(source / "runs.csv", target / "runs.csv")
+        shutil.rmtree(target / name, ignore_errors=True)
+    for name in plan.study.tables:
+        write_table(TABLES[name](plan, runs), name, target / "tables", caption(plan))
+    write_plots(plan, results, target / "plots")
+    write_runs(runs, target / "runs.csv")
     shutil.copy(plan.path, target / "study.yaml")
     provenance = {
         "study": plan.study.name,

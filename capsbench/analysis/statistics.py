@@ -58,7 +58,8 @@ def verdict(ours: Summary, published: float, published_std: float | None, publis
     half_width = float(stats.t.ppf((1 + CONFIDENCE) / 2, degrees)) * math.sqrt(variance)
     difference = ours.mean - published
     if abs(difference) > half_width:
-        return f"missed: {'higher' if difference > 0 else 'lower'} by {abs(difference):.2f}"
+        size = format(abs(difference), ".2f" if abs(difference) >= 0.005 else ".1g")
+        return f"missed: {'higher' if difference > 0 else 'lower'} by {size}"
     if half_width > WIDEST_INTERVAL * published:
         return f"not comparable: an interval of ±{half_width:.2f} settles nothing"
     return "reproduced"

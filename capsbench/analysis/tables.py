@@ -40,6 +40,7 @@ def for_people(table: pd.DataFrame) -> pd.DataFrame:
     text = pd.DataFrame(
         {
             "data": table["data"],
+            "experiment": table["experiment"],
             "method": table["method"],
             "variant": table["variant"],
             "routing": table["routing"],
@@ -54,9 +55,13 @@ def for_people(table: pd.DataFrame) -> pd.DataFrame:
             "time a run": [_duration(v) for v in table["seconds"]],
         }
     )
-    # a variant's name only where nothing else tells rows apart
-    told_apart = not text.duplicated(["data", "method", "routing", "reconstruction"]).any()
-    return text.drop(columns="variant") if told_apart else text
+    # the names of experiment and variant only where nothing else tells rows apart
+    if (text.groupby("data")["experiment"].nunique() == 1).all():
+        text = text.drop(columns="experiment")
+    told_apart = ["data", "experiment", "method", "routing", "reconstruction"]
+    if not text.duplicated([c for c in told_apart if c in text]).any():
+        text = text.drop(columns="variant")
+    return text
 
 
 def write_table(table: pd.DataFrame, name: str, folder: Path, caption: str) -> list[Path]:
@@ -113,7 +118,7 @@ def _verdict(run: Run, ours: Summary, cell: pd.DataFrame) -> str:
     if published is None:
         return "no published value"
     if ours.n == 0:
-        ended = (cell["status"].isin(["diverged", "failed"])).all()
+        ended = (cell["status"].isin(["diverged", "failed"])).any()
         return "no run ended well" if ended else "not run"
     reasons = deviations(run, published)
     if not reasons:

@@ -18,7 +18,7 @@ def prepare(name: str, root: Path, manifest: Path | None = None) -> dict[str, An
         importlib.import_module(f"capsbench.data.{name}").download(root / name)
     facts: dict[str, Any] = {"name": name, "title": CATALOGUE[name].title}
     for split in ("train", "test"):
-        loaded = load(name, root, split)  # type: ignore[arg-type]
+        loaded = load(name, root, split)
         facts[split] = {
             "images": len(loaded.images),
             "shape": list(loaded.images.shape[1:]),

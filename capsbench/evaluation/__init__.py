@@ -56,4 +56,4 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> d
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
     with path.open("wb") as file:  # np.savez would add its own ending to a path
-        np.savez_compressed(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(file, allow_pickle=False, **arrays)

@@ -5,7 +5,8 @@ rule evaluate:
     input:
         model=f"{STUDY}/runs/{RUN}/model.pt",
         sources=lambda w: sources(
-            "capsbench.evaluation", f"capsbench.data.{planned(w).data.name}"
+            "capsbench.evaluation",
+            f"capsbench.data.{PLAN.cell(**w).data.name}",
         ),
     output:
         predictions=f"{STUDY}/runs/{RUN}/predictions.npz",
@@ -17,5 +18,8 @@ rule evaluate:
     log:
         f"{STUDY}/logs/evaluate/{RUN}.log",
     threads: max(run.training.threads for run in PLAN.runs)
+    params:
+        study=STUDY_FILE,
+        run=lambda w: PLAN.cell(**w).key,
     shell:
-        "capsbench evaluate {STUDY_FILE} {wildcards.experiment}/{wildcards.variant}/seed{wildcards.seed} --log {log}"
+        "capsbench evaluate {params.study} {params.run} --log {log}"

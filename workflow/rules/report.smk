@@ -4,7 +4,7 @@ EVALUATIONS = [
     for run in PLAN.runs
     for protocol in PLAN.study.evaluations
 ]
-PUBLISHED = f"{workflow.basedir}/capsbench/analysis/published.yaml"
+PUBLISHED = source_path(PACKAGE / "analysis/published.yaml")
 
 
 rule tables:
@@ -26,9 +26,11 @@ rule tables:
     log:
         f"{STUDY}/logs/tables.log",
     params:
-        study=PLAN.study.model_dump_json(),
+        study=STUDY_FILE,
+        # an edit of the study redraws what it changes
+        contents=PLAN.study.model_dump_json(),
     shell:
-        "capsbench tables {STUDY_FILE} > {log}"
+        "capsbench tables {params.study} > {log}"
 
 
 rule plots:
@@ -48,9 +50,11 @@ rule plots:
     log:
         f"{STUDY}/logs/plots.log",
     params:
-        study=PLAN.study.model_dump_json(),
+        study=STUDY_FILE,
+        # an edit of the study redraws what it changes
+        contents=PLAN.study.model_dump_json(),
     shell:
-        "capsbench plots {STUDY_FILE} > {log}"
+        "capsbench plots {params.study} > {log}"
 
 
 rule study_report:
@@ -62,5 +66,7 @@ rule study_report:
         f"{STUDY}/report.html",
     log:
         f"{STUDY}/logs/report.log",
+    params:
+        study=STUDY_FILE,
     shell:
-        "capsbench report {STUDY_FILE} > {log}"
+        "capsbench report {params.study} > {log}"

@@ -1,0 +1,99 @@
+"""Run folders as training and evaluation leave them, written by hand: no torch."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capsbench.config import Plan, Run, load_plan
+from capsbench.run_folder import RunFolder, write_json
+
+STUDY = """\
+name: small_study
+description: two variants on digits
+seeds: [0, 1, 2]
+training: {epochs: 2}
+experiments:
+  digits: {data: {name: digits, validation_images: 100}}
+variants:
+  capsnet: {model: capsnet, grid: {iterations: [1, 3]}}
+  cnn_matched: {model: cnn_matched}
+"""
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+SAMPLES = np.arange(10 * 28 * 28, dtype=np.uint8).reshape(10, 1, 28, 28)
+
+
+@pytest.fixture
+def study_text() -> str:
+    return STUDY
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def make_plan(tmp_path: Path) -> Callable[..., Plan]:
+    def make(text: str = STUDY) -> Plan:
+        path = tmp_path / "study.yaml"
+        path.write_text(text)
+        return load_plan(path)
+
+    return make
+
+
+@pytest.fixture
+def plan(make_plan: Callable[..., Plan]) -> Plan:
+    return make_plan()
+
+
+@pytest.fixture
+def write_run(results: Path) -> Callable[..., RunFolder]:
+    """Write the folder of a run that ended (or not) with a status; keywords replace values of run.yaml."""
+
+    def write(run: Run, status: str = "ok", error: float = 1.0, evaluated: bool = True, **record: Any) -> RunFolder:
+        folder = RunFolder.of(results, run.study, run.key)
+        facts: dict[str, Any] = {
+            "status": status, "study": run.study, "experiment": run.experiment, "variant": run.variant,
+            "seed": run.seed, "digest": run.digest, "started": "2026-01-01T00:00:00Z", "commit": COMMIT,
+            "versions": {"python": "3.11.7", "torch": "2.14.1"},
+            "machine": {"system": "Linux", "release": "6", "architecture": "x86_64", "device": "a processor"},
+            "config": run.model_dump(mode="json", include={"data", "model", "options", "training"}),
+        }  # fmt: skip
+        if status in ("ok", "diverged"):
+            facts |= {
+                "data": {"fingerprint": "f" * 64, "train_images": 1158, "validation_images": 100},
+                "parameters": 1234567, "epochs": 2, "seconds": 90.0, "finished": "2026-01-01T00:02:00Z",
+            }  # fmt: skip
+            _write_metrics(folder)
+            if evaluated:
+                _write_evaluations(folder, run, status, error)
+        folder.write_record(facts | record)
+        return folder
+
+    return write
+
+
+def _write_metrics(folder: RunFolder) -> None:
+    rows = [
+        {"epoch": epoch, "train_accuracy": 0.8 + epoch / 20, "validation_accuracy": 0.7 + epoch / 10}
+        for epoch in (1, 2)
+    ]
+    folder.write_metrics(rows)
+
+
+def _write_evaluations(folder: RunFolder, run: Run, status: str, error: float) -> None:
+    if status == "diverged":
+        write_json(folder.evaluation_path("accuracy"), {"status": "diverged"})
+        return
+    write_json(folder.evaluation_path("accuracy"), {"status": "ok", "images": 539, "error": error})
+    arrays = {"sample_images": SAMPLES}
+    if run.options.get("reconstruction"):
+        write_json(folder.evaluation_path("reconstruction"), {"status": "ok", "squared_error": 20.5})
+        arrays["sample_reconstructions"] = 255 - SAMPLES
+    else:
+        write_json(folder.evaluation_path("reconstruction"), {"status": "not applicable"})
+    np.savez(folder.predictions_path, **arrays)

@@ -1,0 +1,79 @@
+import pandas as pd
+import pytest
+
+from capsbench.analysis.collect import collect, learning_curves, write_runs
+
+NUMBERS = ["test_error", "test_images", "squared_error", "parameters", "seconds", "epochs", "images_per_second"]
+
+
+@pytest.fixture
+def mixed(plan, write_run):
+    """Nine runs, by number: 0 ok, 1 diverged, 2 failed, 3 running, 4 trained under another configuration,
+    5 not evaluated yet, 6 never started, 7 and 8 ok."""
+    runs = plan.runs
+    write_run(runs[0], error=1.25)
+    write_run(runs[1], "diverged")
+    write_run(runs[2], "failed")
+    write_run(runs[3], "running")
+    write_run(runs[4], digest="0" * 16)
+    write_run(runs[5], evaluated=False)
+    write_run(runs[7], error=2.0)
+    write_run(runs[8], error=3.0)
+    return plan
+
+
+def test_every_planned_run_has_a_row_in_the_order_of_the_study(mixed, results):
+    frame = collect(mixed, results)
+    assert list(frame["key"]) == [run.key for run in mixed.runs]
+    assert list(frame["status"]) == [
+        "ok", "diverged", "failed", "running", "missing", "missing", "missing", "ok", "ok",
+    ]  # fmt: skip
+
+
+def test_numbers_are_there_for_runs_that_ended_well_alone(mixed, results):
+    frame = collect(mixed, results)
+    assert frame.loc[0, NUMBERS].to_dict() == {
+        "test_error": 1.25, "test_images": 539, "squared_error": 20.5, "parameters": 1234567, "seconds": 90.0,
+        "epochs": 2, "images_per_second": pytest.approx(1158 * 2 / 90),
+    }  # fmt: skip
+    assert frame.loc[1:6, NUMBERS].isna().all(axis=None)
+
+
+def test_a_network_without_decoder_has_no_squared_error(mixed, results):
+    frame = collect(mixed, results)
+    assert frame.loc[7, "test_error"] == 2.0
+    assert pd.isna(frame.loc[7, "squared_error"])
+
+
+def test_options_are_columns_for_runs_of_any_status(mixed, results):
+    frame = collect(mixed, results)
+    assert list(frame["option.iterations"].dropna()) == [1, 1, 1, 3, 3, 3]
+    assert list(frame["option.parameters"].dropna()) == [8_215_568] * 3
+
+
+def test_a_study_that_has_not_run_is_all_missing(plan, results):
+    frame = collect(plan, results)
+    assert list(frame["status"]) == ["missing"] * 9
+    assert "test_error" not in frame
+
+
+def test_runs_csv_holds_the_frame(mixed, results, tmp_path):
+    frame = collect(mixed, results)
+    write_runs(frame, tmp_path / "new/runs.csv")
+    read = pd.read_csv(tmp_path / "new/runs.csv")
+    assert list(read.columns) == list(frame.columns)
+    assert list(read["test_error"].dropna()) == [1.25, 2.0, 3.0]
+
+
+def test_learning_curves_are_of_runs_that_ended_well_under_this_configuration(mixed, results):
+    curves = learning_curves(mixed, results)
+    drawn = curves.drop_duplicates(["variant", "seed"])
+    assert list(zip(drawn["variant"], drawn["seed"], strict=True)) == [
+        ("capsnet-iterations1", 0), ("capsnet-iterations3", 2), ("cnn_matched", 1), ("cnn_matched", 2),
+    ]  # fmt: skip
+    assert list(curves["epoch"]) == [1, 2] * 4
+    assert set(curves["experiment"]) == {"digits"}
+
+
+def test_learning_curves_of_nothing_are_empty(plan, results):
+    assert learning_curves(plan, results).empty

@@ -1,0 +1,130 @@
+import base64
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from capsbench.analysis.collect import collect
+from capsbench.analysis.plots import write_plots
+from capsbench.analysis.report import summarise_provenance, write_report
+
+WITHOUT_TORCH = """
+import sys
+
+class Refuse:
+    def find_spec(name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "mlflow"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refuse)
+from capsbench.cli import main
+
+sys.exit(any(main([command, *sys.argv[1:]]) for command in ("tables", "plots", "report")))
+"""
+PLOTTED = "plots: [error_by_variant, reconstructions]\n"
+
+
+class Page(HTMLParser):
+    """What a reader sees of a page: its words by tag, its images."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[str] = []
+        self.words: dict[str, list[str]] = {}
+        self.images: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag == "img":
+            self.images.append(dict(attributes)["src"])
+
+    def handle_data(self, data):
+        if data.strip():
+            self.words.setdefault(self.tags[-1], []).append(data.strip())
+
+
+@pytest.fixture
+def page_of(results):
+    return lambda plan: Page(write_report(plan, results, collect(plan, results)).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def half_done(make_plan, study_text, write_run):
+    plan = make_plan(study_text + PLOTTED)
+    for run in plan.runs[:4]:
+        write_run(run, error=1.5)
+    write_run(plan.runs[4], "diverged")
+    return plan
+
+
+def test_the_page_is_written_where_people_look_for_it(plan, results):
+    assert write_report(plan, results, collect(plan, results)) == results / "small_study/report.html"
+
+
+def test_the_page_holds_the_table(half_done, page_of):
+    words = page_of(half_done).words
+    assert words["h1"] == ["small_study"]
+    assert {"ours (error %)", "n", "verdict"} <= set(words["th"])
+    assert {"1.50 ± 0.00", "3 of 3", "1 of 3, 1 diverged", "no published value"} <= set(words["td"])
+    assert any(text == "Runs: 4 ok, 4 missing, 1 diverged." for text in words["p"])
+
+
+def test_the_page_holds_the_plots_that_are_drawn(half_done, page_of, results):
+    before = page_of(half_done)
+    assert (before.images, before.words["p"].count("not drawn yet")) == ([], 2)
+    write_plots(half_done, results, results / "small_study/plots")
+    after = page_of(half_done)
+    assert "not drawn yet" not in after.words["p"]
+    svgs = [results / f"small_study/plots/{name}.svg" for name in ("error_by_variant", "reconstructions")]
+    assert [base64.b64decode(image.removeprefix("data:image/svg+xml;base64,")) for image in after.images] == [
+        svg.read_bytes() for svg in svgs
+    ]
+
+
+def test_the_page_needs_no_other_file(half_done, results, page_of):
+    write_plots(half_done, results, results / "small_study/plots")
+    page_of(half_done)
+    text = (results / "small_study/report.html").read_text()
+    assert re.findall(r'(?:src|href)="(?!data:)[^"]*"', text) == []
+
+
+def test_the_page_holds_the_provenance(half_done, page_of):
+    words = page_of(half_done).words
+    facts = dict(zip(words["dt"], words["dd"], strict=True))
+    assert facts == {
+        "commit": "0123456789abcdef0123456789abcdef01234567",
+        "versions": "python 3.11.7, torch 2.14.1",
+        "machine": "a processor; Linux 6 x86_64",
+        "data fingerprint (digits)": "f" * 64,
+        "threads a run": "1",
+        "training time, all runs": "7.5 min",
+    }
+
+
+def test_provenance_names_all_values_where_runs_differ(plan, write_run, results):
+    write_run(plan.runs[0], commit="a" * 40)
+    write_run(plan.runs[1], commit="b" * 40)
+    write_run(plan.runs[2], commit="a" * 40)
+    write_run(plan.runs[3], commit="c" * 40, digest="0" * 16)
+    write_run(plan.runs[4], "failed", commit="d" * 40)
+    facts = summarise_provenance(plan, results)
+    assert facts["commit"] == f"{'a' * 40}; {'b' * 40}"
+    assert facts["training time, all runs"] == "4.5 min"
+
+
+def test_what_a_study_says_is_text_and_not_markup(make_plan, study_text, page_of, results):
+    plan = make_plan(study_text.replace("two variants on digits", "<b>bold</b> & <script>alert(1)</script>"))
+    page = page_of(plan)
+    assert {"b", "script"}.isdisjoint(page.tags)
+    assert "<b>bold</b> & <script>alert(1)</script>" in " ".join(page.words["p"])
+    assert "&lt;b&gt;bold&lt;/b&gt; &amp; " in (results / "small_study/report.html").read_text()
+
+
+def test_tables_plots_and_report_are_made_without_torch_and_mlflow(half_done, results):
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(half_done.path), "--results", str(results)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.name for path in (results / "small_study").iterdir()} >= {"runs.csv", "tables", "plots", "report.html"}

@@ -1,0 +1,32 @@
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # tests need no GPU
+os.environ.pop("MLFLOW_TRACKING_URI", None)
+
+ROOT = Path(__file__).parent.parent
+
+
+def _mnist_root() -> Path | None:
+    named = os.environ.get("CAPSBENCH_DATA")
+    for root in [Path(named)] if named else [ROOT.parent / "shared/data", ROOT / "data"]:
+        if any((root / "mnist").glob("train-images-idx3-ubyte*")):
+            return root
+    return None
+
+
+@pytest.fixture(scope="session")
+def mnist_root() -> Path:
+    root = _mnist_root()
+    if root is None:
+        pytest.skip("the MNIST files are neither where CAPSBENCH_DATA says nor in ../shared/data")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)

@@ -1,0 +1,134 @@
+import gzip
+import hashlib
+import shutil
+import struct
+
+import numpy as np
+import pytest
+import torch
+
+from capsbench.data import load, mnist
+from capsbench.errors import InputError
+
+
+def idx(array: np.ndarray, magic: int) -> bytes:
+    return struct.pack(f">{1 + array.ndim}i", magic, *array.shape) + array.tobytes()
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A small data set in MNIST's own format, official in that its checksums are the ones expected."""
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    official = {}
+    for prefix, count in (("train", 20), ("t10k", 10)):
+        images = np.random.default_rng(count).integers(0, 256, (count, 28, 28), dtype=np.uint8)
+        labels = np.arange(count, dtype=np.uint8) % 10
+        for name, content in (
+            (f"{prefix}-images-idx3-ubyte", idx(images, 2051)),
+            (f"{prefix}-labels-idx1-ubyte", idx(labels, 2049)),
+        ):
+            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+            official[name] = (hashlib.md5(content).hexdigest(), "")
+    monkeypatch.setattr(mnist, "FILES", official)
+    return folder
+
+
+def test_gzip_and_plain_files_read_alike(files):
+    packed = load("mnist", files.parent, "train")
+    for path in files.glob("*.gz"):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    plain = load("mnist", files.parent, "train")
+    assert packed.images.shape == (20, 1, 28, 28)
+    assert torch.equal(packed.images, plain.images)
+    assert torch.equal(packed.labels, torch.arange(20) % 10)
+    assert packed.fingerprint == plain.fingerprint
+
+
+def test_train_and_test_are_different_files(files):
+    assert len(load("mnist", files.parent, "test").images) == 10
+    assert not torch.equal(
+        load("mnist", files.parent, "test").images[:5], load("mnist", files.parent, "train").images[:5]
+    )
+
+
+def replace(files, name, content):
+    (files / f"{name}.gz").write_bytes(content)
+
+
+LABELS, IMAGES = "train-labels-idx1-ubyte", "train-images-idx3-ubyte"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (IMAGES, lambda c: gzip.compress(c)[:-200], "damaged gzip file"),
+        (IMAGES, lambda c: b"<html>not found</html>", "damaged gzip file"),
+        (IMAGES, lambda c: gzip.compress(c[:-1] + b"\x00\x01"), "expected .* not the official file"),
+        (LABELS, lambda c: gzip.compress(b"\x09" + c[1:]), "md5 of the uncompressed bytes is"),
+    ],
+)
+def test_files_with_other_bytes_are_refused(files, name, change, message):
+    content = gzip.decompress((files / f"{name}.gz").read_bytes())
+    replace(files, name, change(content))
+    with pytest.raises(InputError, match=message) as caught:
+        load("mnist", files.parent, "train")
+    assert str(files) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (LABELS, idx(np.zeros(20, np.uint8), 2051), "magic number 2051, expected 2049"),
+        (LABELS, idx(np.zeros(20, np.uint8), 2049)[:-3], "promises 20 bytes, 17 follow"),
+        (LABELS, b"\x00\x00", "too short for an idx header"),
+        (LABELS, idx(np.zeros(19, np.uint8), 2049), "20 train images but 19 labels"),
+    ],
+)
+def test_unofficial_files_must_still_be_idx_files(files, name, content, message):
+    replace(files, name, gzip.compress(content))
+    with pytest.raises(InputError, match=message):
+        load("mnist", files.parent, "train", allow_unofficial=True)
+
+
+def test_a_missing_file_says_what_to_do(tmp_path):
+    with pytest.raises(InputError, match="is missing: 'capsbench data fetch mnist'"):
+        load("mnist", tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mnits", "x", "train"), "no data set 'mnits'; there are digits, mnist"),
+        (("digits", "x", "valid"), "no split 'valid'"),
+    ],
+)
+def test_unknown_names_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        load(*arguments)
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(InputError, match="digits has no such option: shift"):
+        load("digits", "x", "train", shift=4)
+
+
+def test_the_real_files_are_mnist(mnist_root):
+    train, test = load("mnist", mnist_root, "train"), load("mnist", mnist_root, "test")
+    assert train.images.shape == (60_000, 1, 28, 28)
+    assert test.images.shape == (10_000, 1, 28, 28)
+    assert test.labels.bincount().tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert train.labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    assert abs(train.images.double().mean() - 33.318421) < 1e-4
+
+
+def test_a_torn_copy_of_the_real_file_is_refused(mnist_root, tmp_path):
+    shutil.copytree(mnist_root / "mnist", tmp_path / "mnist")
+    path = tmp_path / "mnist/t10k-labels-idx1-ubyte.gz"
+    content = path.read_bytes()
+    path.chmod(0o644)
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match="damaged gzip file"):
+        load("mnist", tmp_path, "test")

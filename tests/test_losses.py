@@ -1,0 +1,51 @@
+import pytest
+import torch
+
+from capsbench.losses import margin_loss, reconstruction_loss, spread_loss
+
+
+def test_margin_loss_by_hand():
+    lengths = torch.tensor([[0.5, 0.3, 0.05], [0.95, 0.1, 0.2]])
+    targets = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    first = (0.9 - 0.5) ** 2 + 0.5 * (0.3 - 0.1) ** 2  # squared, summed over classes
+    second = 0.5 * (0.2 - 0.1) ** 2
+    torch.testing.assert_close(margin_loss(lengths, targets), torch.tensor((first + second) / 2))
+
+
+def test_margin_loss_takes_multi_hot_targets():
+    lengths = torch.tensor([[0.4, 0.6, 0.0]])
+    expected = 0.5**2 + 0.3**2
+    torch.testing.assert_close(margin_loss(lengths, torch.tensor([[1.0, 1.0, 0.0]])), torch.tensor(expected))
+
+
+def test_margin_loss_is_a_mean_over_the_batch():
+    lengths, targets = torch.rand(4, 10), torch.eye(10)[:4]
+    doubled = margin_loss(lengths.repeat(2, 1), targets.repeat(2, 1))
+    torch.testing.assert_close(doubled, margin_loss(lengths, targets))
+
+
+def test_margin_loss_refuses_labels_that_are_not_one_hot():
+    with pytest.raises(ValueError, match="differ in shape"):
+        margin_loss(torch.rand(4, 10), torch.arange(4))
+
+
+def test_spread_loss_by_hand_leaves_out_the_target_class():
+    activations = torch.tensor([[0.7, 0.6, 0.1]])
+    expected = (0.2 - 0.1) ** 2  # class 1 is within 0.2 of the target, class 2 is not; the target adds nothing
+    torch.testing.assert_close(spread_loss(activations, torch.tensor([0]), 0.2), torch.tensor(expected))
+    apart = torch.tensor([[1.0, 0.0, 0.0]])
+    assert spread_loss(apart, torch.tensor([0]), 0.9) == 0
+
+
+def test_reconstruction_loss_is_the_sum_of_squares_an_image():
+    images = torch.zeros(2, 1, 28, 28)
+    reconstructions = torch.full_like(images, 0.5)
+    loss = reconstruction_loss(reconstructions, images)
+    assert loss == 784 * 0.25
+    # S17's 0.0005 on the sum is 0.392 on the mean
+    torch.testing.assert_close(0.0005 * loss, 0.392 * torch.nn.functional.mse_loss(reconstructions, images))
+
+
+def test_reconstruction_loss_refuses_shapes_that_would_broadcast():
+    with pytest.raises(ValueError, match="differ in shape"):
+        reconstruction_loss(torch.zeros(2, 784), torch.zeros(2, 1, 28, 28))

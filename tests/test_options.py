@@ -1,0 +1,120 @@
+import importlib
+import inspect
+
+import pytest
+from pydantic import ValidationError
+
+import capsbench.options
+from capsbench.options import model_class_name, model_names, model_options
+
+
+def constructor(name: str) -> inspect.Signature:
+    module = importlib.import_module(f"capsbench.models.{name}")
+    return inspect.signature(getattr(module, model_class_name(name)))
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_options_read_by_parsing_are_those_of_the_constructor(name):
+    keyword_only = [p for p in constructor(name).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert keyword_only
+    assert list(model_options(name).model_fields) == [p.name for p in keyword_only]
+    assert model_options(name)().model_dump() == {p.name: p.default for p in keyword_only}
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_default_satisfies_its_own_limits(name):
+    defaults = model_options(name)().model_dump()
+    assert model_options(name)(**defaults).model_dump() == defaults
+
+
+def test_the_paper_models_are_registered():
+    assert set(model_names()) >= {"capsnet", "cnn_sabour_mnist", "cnn_matched"}
+
+
+@pytest.mark.parametrize(
+    ("model", "option", "value"),
+    [
+        ("capsnet", "iterations", 0),
+        ("capsnet", "routing", "other"),
+        ("capsnet", "decoder_hidden", []),
+        ("capsnet", "decoder_hidden", [512, 0]),
+        ("capsnet", "decoder_dropout", 1.0),
+        ("capsnet", "weight_std", 0.0),
+        ("capsnet", "negative_weight", -0.1),
+        ("cnn_matched", "colour", 1),
+    ],
+)
+def test_limits_of_the_annotations_act(model, option, value):
+    with pytest.raises(ValidationError, match=option):
+        model_options(model)(**{option: value})
+
+
+def test_a_name_that_is_not_registered_is_a_key_error():
+    with pytest.raises(KeyError, match="resnet"):
+        model_options("resnet")
+
+
+@pytest.fixture
+def write_model(tmp_path, monkeypatch):
+    """Write models/new.py, the only model there is."""
+
+    def clear() -> None:
+        model_options.cache_clear()
+        model_class_name.cache_clear()
+
+    monkeypatch.setattr(capsbench.options, "MODELS_FOLDER", tmp_path)
+    clear()
+    yield (tmp_path / "new.py").write_text
+    clear()
+
+
+def model_source(arguments: str) -> str:
+    return f"class New:\n    def __init__(self, image_shape, num_classes, {arguments}):\n        pass\n"
+
+
+def test_a_new_file_is_a_new_model(write_model):
+    write_model(
+        "import no_such_package\n\n\nclass _Part:\n    pass\n\n\n" + model_source("*, width: Count | None = None")
+    )
+    assert model_names() == ["new"]
+    assert model_class_name("new") == "New"
+    assert model_options("new")(width=3).model_dump() == {"width": 3}
+    assert model_options("new")().model_dump() == {"width": None}
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        pytest.param(
+            model_source("*, a: int = 1") + "\n\nclass Second:\n    pass\n",
+            "exactly one public class.*found: New, Second",
+            id="two public classes",
+        ),
+        pytest.param("class _Hidden:\n    pass\n", "exactly one public class.*found: none", id="no public class"),
+        pytest.param("class New:\n    pass\n", "New has no __init__", id="no constructor"),
+        pytest.param(model_source("*, width: Count"), "'width' needs a type and a default", id="no default"),
+        pytest.param(model_source("*, width=3"), "'width' needs a type and a default", id="no type"),
+        pytest.param(
+            model_source("*, width: Sized = 3"), "type 'Sized' of option 'width' is not made of Literal", id="bad type"
+        ),
+        pytest.param(
+            model_source("*, width: Count = 2 * 3"),
+            "option 'width'",
+            id="default that is no literal",
+        ),
+        pytest.param(
+            model_source("*, width: Count = 0"),
+            "option 'width'",
+            id="default outside its limits",
+        ),
+        pytest.param(
+            model_source("width: Count = 3"),
+            r"arguments are \(self, image_shape, num_classes, \*, options\)",
+            id="option that is not keyword-only",
+        ),
+    ],
+)
+def test_a_model_that_breaks_the_contract_is_a_type_error(write_model, source, problem):
+    write_model(source)
+    with pytest.raises(TypeError, match=f"models/new.py.*{problem}"):
+        model_options("new")

@@ -1,0 +1,190 @@
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from capsbench import tracking
+from capsbench.config import load_plan
+from capsbench.run_folder import RunFolder, write_json
+from capsbench.tracking import Store, Tracker, read_metrics, store_uri, track_study
+from capsbench.training import train
+
+
+@pytest.fixture
+def plan(tmp_path):
+    study = {
+        "name": "tracked",
+        "seeds": [0, 1, 2, 3],
+        "training": {"epochs": 3, "batch_size": 32, "device": "cpu"},
+        "experiments": {"digits": {"data": {"name": "digits", "train_images": 64, "validation_images": 50}}},
+        "variants": {"caps": {"model": "capsnet", "options": {"conv_channels": 4, "primary_types": 1}}},
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    return load_plan(tmp_path / "study.yaml")
+
+
+def logged(results, plan):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(store_uri(results))
+    experiment = client.get_experiment_by_name(plan.study.name)
+    if experiment is None:
+        return {}, client
+    runs = client.search_runs([experiment.experiment_id])
+    keys = [r.data.tags["capsbench.key"] for r in runs]
+    assert len(keys) == len(set(keys))
+    return dict(zip(keys, runs, strict=True)), client
+
+
+def curve(client, run, name):
+    return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
+
+
+def test_a_run_is_logged_whole_while_it_trains(plan, tmp_path):
+    run = plan.runs[0]
+    said = []
+    train(run, tmp_path / "r", Path("x"), say=said.append)
+    assert not [line for line in said if "tracking" in line]
+    runs, client = logged(tmp_path / "r", plan)
+    found = runs[run.key]
+    rows = read_metrics(RunFolder.of(tmp_path / "r", run.study, run.key))
+    assert curve(client, found, "train_loss") == [(row["epoch"], row["train_loss"]) for row in rows]
+    assert found.info.status == "FINISHED"
+    assert found.data.tags["status"] == "ok"
+    wanted = {
+        "study": "tracked", "data_set": "digits", "variant": "caps", "seed": "0", "model": "capsnet",
+        "routing": "dynamic", "iterations": "3", "reconstruction": "True", "training.epochs": "3",
+        "training.augmentation.shift": "2",
+    }  # fmt: skip
+    assert wanted.items() <= found.data.params.items()
+
+
+def test_metrics_arrive_before_the_run_ends(plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(tracking, "SECONDS_BETWEEN_WRITES", 0.05)
+    run, seen = plan.runs[0], []
+
+    def look(epoch):
+        if epoch == 2:
+            deadline = time.monotonic() + 30
+            while not seen and time.monotonic() < deadline:
+                runs, client = logged(tmp_path / "r", plan)
+                if run.key in runs:
+                    seen.extend(curve(client, runs[run.key], "train_loss"))
+                time.sleep(0.1)
+
+    Store(tmp_path / "r")  # made by one process first: `look` must not race the tracker for it
+    train(run, tmp_path / "r", Path("x"), say=lambda text: None, reached=look)
+    assert seen[0][0] == 1
+
+
+def test_four_at_once_on_a_fresh_store_lose_nothing(plan, tmp_path):
+    command = [sys.executable, "-m", "capsbench.cli", "train", str(plan.path)]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    running = [
+        subprocess.Popen(
+            [*command, run.key, "--results", str(tmp_path / "r")], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        for run in plan.runs
+    ]
+    output = [process.communicate(timeout=120)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * 4
+    assert not any("tracking" in text for text in output)
+    runs, client = logged(tmp_path / "r", plan)
+    assert set(runs) == {run.key for run in plan.runs}
+    assert all(len(curve(client, run, "train_loss")) == 3 for run in runs.values())
+
+
+def test_a_store_that_fails_is_said_once_and_stops_nothing(plan, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    said = []
+    assert train(plan.runs[0], tmp_path / "r", Path("x"), say=said.append) == "ok"
+    complaints = [line for line in said if "tracking" in line]
+    assert len(complaints) == 1
+    assert "'capsbench track tracked' brings the store up to date" in complaints[0]
+    assert "\n" not in complaints[0]
+
+
+def test_a_store_that_disappears_stops_nothing_and_can_be_brought_up_to_date(plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(tracking, "SECONDS_BETWEEN_WRITES", 0.05)
+    run, said = plan.runs[0], []
+
+    def vanish(epoch):
+        time.sleep(0.5)
+        if epoch == 2:
+            (tmp_path / "r/mlflow.db").write_bytes(b"not a database any more")
+
+    Store(tmp_path / "r")
+    assert train(run, tmp_path / "r", Path("x"), say=said.append, reached=vanish) == "ok"
+    assert len([line for line in said if "tracking" in line]) == 1
+    (tmp_path / "r/mlflow.db").unlink()
+    # in another process, as a person would: this one still holds the file that is gone
+    command = [sys.executable, "-m", "capsbench.cli", "track", str(plan.path), "--results", str(tmp_path / "r")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "3 absent, 1 written" in done.stdout
+    with closing(sqlite3.connect(tmp_path / "r/mlflow.db")) as store:
+        assert store.execute("select count(*) from metrics where key = 'train_loss'").fetchone() == (3,)
+
+
+def test_track_adds_evaluations_once_and_then_has_nothing_to_do(plan, tmp_path):
+    run = plan.runs[0]
+    train(run, tmp_path / "r", Path("x"), say=lambda text: None)
+    live = logged(tmp_path / "r", plan)[0][run.key].info.run_id
+    folder = RunFolder.of(tmp_path / "r", run.study, run.key)
+    write_json(folder.evaluation_path("accuracy"), {"status": "ok", "error": 12.5, "images": 539})
+    assert track_study(plan, tmp_path / "r")["written"] == 1
+    assert track_study(plan, tmp_path / "r")["current"] == 1
+    runs, client = logged(tmp_path / "r", plan)
+    assert runs[run.key].info.run_id == live  # the run that was logged live is kept
+    assert runs[run.key].data.metrics["test_error"] == 12.5
+    assert len(curve(client, runs[run.key], "train_loss")) == 3
+
+
+def test_training_again_replaces_the_run(plan, tmp_path):
+    run = plan.runs[0]
+    for _ in range(2):
+        train(run, tmp_path / "r", Path("x"), say=lambda text: None)
+    runs, client = logged(tmp_path / "r", plan)
+    assert len(runs) == 1
+    assert len(curve(client, runs[run.key], "train_loss")) == 3
+
+
+def test_failed_and_diverged_runs_are_told_apart(plan, tmp_path):
+    for run, status in zip(plan.runs, ("failed", "diverged"), strict=False):
+        RunFolder.of(tmp_path / "r", run.study, run.key).write_record(
+            {"status": status, "digest": run.digest, "started": "2026-01-01T00:00:00Z", "commit": "x"}
+        )
+    track_study(plan, tmp_path / "r")
+    runs, _ = logged(tmp_path / "r", plan)
+    assert [runs[r.key].info.status for r in plan.runs[:2]] == ["FAILED", "FINISHED"]
+    assert [runs[r.key].data.tags["status"] for r in plan.runs[:2]] == ["failed", "diverged"]
+
+
+def test_no_telemetry():
+    code = "import capsbench.tracking, mlflow.telemetry.utils as u; print(u.is_telemetry_disabled())"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "True"
+
+
+def test_logging_waits_for_nothing(plan, tmp_path):
+    record = {"started": "2026-01-01T00:00:00Z", "commit": "x"}
+    tracker = Tracker.start(plan.runs[0], record, tmp_path / "r", print)
+    clock = time.perf_counter()
+    for epoch in range(100):
+        tracker.log([{"epoch": epoch, "loss": 1.0}])
+    assert time.perf_counter() - clock < 0.05
+    tracker.close({"status": "ok"})
+    runs, client = logged(tmp_path / "r", plan)
+    assert len(curve(client, runs[plan.runs[0].key], "loss")) == 100
+
+
+def test_the_tracker_that_does_nothing_makes_no_store(plan, tmp_path):
+    train(plan.runs[0], tmp_path / "r", Path("x"), tracking=False, say=lambda text: None)
+    assert not (tmp_path / "r/mlflow.db").exists()

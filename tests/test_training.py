@@ -1,0 +1,421 @@
+import csv
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from capsbench import training as module
+from capsbench.config import Run, Training, load_plan
+from capsbench.data.batches import training_batches
+from capsbench.errors import InputError, RunError
+from capsbench.run_folder import RunFolder
+from capsbench.training import coupling_entropy, learning_rate, train
+
+CAPSNET = {"conv_channels": 8, "primary_types": 2, "decoder_hidden": [16, 32]}
+CNN = {"parameters": 3000}
+TIMES = ("seconds", "images_per_second")
+
+
+def plan_of(tmp_path, model="capsnet", options=None, data=None, **training):
+    study = {
+        "name": "study",
+        "seeds": [0, 1],
+        "training": {"epochs": 3, "batch_size": 32, "device": "cpu", **training},
+        "experiments": {
+            "digits": {"data": {"name": "digits", "train_images": 96, "validation_images": 50, **(data or {})}}
+        },
+        "variants": {"v": {"model": model, "options": {**(CAPSNET if model == "capsnet" else CNN), **(options or {})}}},
+    }
+    path = tmp_path / "study.yaml"
+    path.write_text(json.dumps(study))
+    return load_plan(path)
+
+
+def run_of(tmp_path, *arguments, **options) -> Run:
+    return plan_of(tmp_path, *arguments, **options).runs[0]
+
+
+def go(run: Run, results: Path, **options):
+    status = train(run, results, Path("nowhere"), tracking=False, say=lambda text: None, **options)
+    folder = RunFolder.of(results, run.study, run.key)
+    return status, folder
+
+
+def metrics(folder):
+    with folder.metrics_path.open() as file:
+        return [{k: v for k, v in row.items() if k not in TIMES} for row in csv.DictReader(file)]
+
+
+def weights(folder):
+    return torch.load(folder.model_path, weights_only=True)
+
+
+def same_weights(a, b):
+    return all(torch.equal(a[name], b[name]) for name in a) and a.keys() == b.keys()
+
+
+class Stop(BaseException):
+    pass
+
+
+def stop_after(epoch):
+    def reached(number):
+        if number == epoch:
+            raise Stop
+
+    return reached
+
+
+def test_a_run_leaves_a_whole_folder(tmp_path):
+    run = run_of(tmp_path)
+    status, folder = go(run, tmp_path / "r")
+    assert status == "ok"
+    names = {p.name for p in folder.path.iterdir() if p.suffix != ".lock" and p.name != ".lock"}
+    assert names == {"run.yaml", "metrics.csv", "model.pt"}
+    record = folder.read_record()
+    assert record["status"] == "ok"
+    assert record["data"]["train_images"] == 96
+    assert record["data"]["validation_images"] == 50
+    assert len(record["data"]["fingerprint"]) == 64
+    assert record["config"] == run.model_dump(mode="json", include={"data", "model", "options", "training"})
+    assert {"torch", "python", "torchvision"} <= set(record["versions"])
+    assert record["parameters"] == sum(w.numel() for w in weights(folder).values())
+    assert (record["epochs"], record["steps"]) == (3, 9)
+    rows = metrics(folder)
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    for name in ("learning_rate", "gradient_norm", "train_margin_loss", "train_reconstruction_loss", "train_accuracy",
+                 "right_capsule_length", "wrong_capsule_length", "coupling_entropy", "validation_accuracy"):  # fmt: skip
+        assert all(math.isfinite(float(row[name])) for row in rows)
+    total = float(rows[0]["train_margin_loss"]) + float(rows[0]["train_reconstruction_loss"])
+    assert float(rows[0]["train_loss"]) == pytest.approx(total)
+
+
+def test_a_cnn_has_no_capsule_diagnostics(tmp_path):
+    _, folder = go(run_of(tmp_path, "cnn_matched"), tmp_path / "r")
+    assert {metrics(folder)[0][k] for k in ("right_capsule_length", "coupling_entropy")} == {""}
+
+
+def test_it_learns(tmp_path):
+    run = run_of(tmp_path, data={"train_images": None}, epochs=6, learning_rate=0.005)
+    _, folder = go(run, tmp_path / "r")
+    rows = metrics(folder)
+    assert float(rows[-1]["train_loss"]) < 0.5 * float(rows[0]["train_loss"])
+    assert float(rows[-1]["validation_accuracy"]) > 0.7
+    assert float(rows[-1]["right_capsule_length"]) > 2 * float(rows[-1]["wrong_capsule_length"])
+
+
+@pytest.mark.parametrize("model", ["capsnet", "cnn_matched"])
+def test_the_same_run_twice_gives_the_same_bytes(tmp_path, model):
+    run = run_of(tmp_path, model)
+    first, second = go(run, tmp_path / "a")[1], go(run, tmp_path / "b")[1]
+    assert metrics(first) == metrics(second)
+    assert same_weights(weights(first), weights(second))
+
+
+def test_another_seed_gives_another_run(tmp_path):
+    a, b = plan_of(tmp_path).runs
+    assert metrics(go(a, tmp_path / "r")[1]) != metrics(go(b, tmp_path / "r")[1])
+
+
+# all that draws random numbers or keeps state: dropout, augmentation, batch norm, the optimizer, early stopping
+STATEFUL = {
+    "capsnet": {"options": {"decoder_dropout": 0.5}, "weight_decay": 0.01, "early_stopping": 3,
+                "augmentation": {"shift": 2, "rotation": 10, "scale": 0.1, "cutout": 4}},
+    "cnn_matched": {"options": {"dropout": 0.5}, "warmup_steps": 5, "gradient_clip": 1.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", list(STATEFUL))
+@pytest.mark.parametrize("stop", [1, 3, 4])
+def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(tmp_path, model, stop):
+    run = run_of(tmp_path, model, epochs=4, **STATEFUL[model])
+    _, whole = go(run, tmp_path / "whole")
+    with pytest.raises(Stop):
+        go(run, tmp_path / "torn", reached=stop_after(stop))
+    torn = RunFolder.of(tmp_path / "torn", run.study, run.key)
+    assert torn.read_record()["status"] == "failed"
+    assert torn.checkpoint_path.exists()
+    said = []
+    assert train(run, tmp_path / "torn", Path("x"), tracking=False, say=said.append) == "ok"
+    assert f"goes on after epoch {stop}" in said[0]
+    assert metrics(torn) == metrics(whole)
+    assert same_weights(weights(torn), weights(whole))
+    assert not torn.checkpoint_path.exists()
+
+
+def test_a_killed_process_goes_on_too(tmp_path):
+    run = run_of(tmp_path, epochs=200)
+    command = [sys.executable, "-m", "capsbench.cli", "train", str(tmp_path / "study.yaml"), run.key]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    process = subprocess.Popen([*command, "--results", str(tmp_path / "r")], env=environment, stdout=subprocess.DEVNULL)
+    folder = RunFolder.of(tmp_path / "r", run.study, run.key)
+    deadline = time.monotonic() + 60
+    while not folder.checkpoint_path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert folder.read_record()["status"] == "running"
+    saved = torch.load(folder.checkpoint_path, weights_only=True)  # whole, whenever the kill came
+    reached = saved["progress"]["epoch"]
+    assert 1 <= reached < 200
+    (tmp_path / "short").mkdir()
+    short = run_of(tmp_path / "short", epochs=reached + 2)
+    saved["digest"] = short.digest  # a shorter run of the same protocol, to end the test early
+    torch.save(saved, folder.checkpoint_path)
+    status, _ = go(short, tmp_path / "r")
+    _, whole = go(short, tmp_path / "whole")
+    assert status == "ok"
+    assert metrics(folder) == metrics(whole)
+    assert same_weights(weights(folder), weights(whole))
+
+
+@pytest.mark.parametrize("damage", ["torn", "another run's"])
+def test_a_checkpoint_that_is_torn_or_of_another_run_is_not_used(tmp_path, damage):
+    run = run_of(tmp_path)
+    folder = RunFolder.of(tmp_path / "r", run.study, run.key)
+    if damage == "torn":
+        with pytest.raises(Stop):
+            go(run, tmp_path / "r", reached=stop_after(1))
+        content = folder.checkpoint_path.read_bytes()
+        folder.checkpoint_path.write_bytes(content[: len(content) // 2])
+    else:
+        with pytest.raises(Stop):
+            go(run_of(tmp_path, learning_rate=0.01), tmp_path / "r", reached=stop_after(1))
+    go(run, tmp_path / "r")
+    _, whole = go(run, tmp_path / "whole")
+    assert same_weights(weights(folder), weights(whole))
+
+
+def test_a_second_trainer_is_kept_out(tmp_path):
+    run = run_of(tmp_path)
+    with (
+        RunFolder.of(tmp_path / "r", run.study, run.key).locked(),
+        pytest.raises(RunError, match="another process trains this run"),
+    ):
+        go(run, tmp_path / "r")
+
+
+@pytest.mark.parametrize("model", ["capsnet", "cnn_matched"])
+def test_divergence_is_a_result(tmp_path, model):
+    run = run_of(tmp_path, model, learning_rate=1e30, epochs=5)
+    status, folder = go(run, tmp_path / "r")
+    assert status == "diverged"
+    record = folder.read_record()
+    assert record["status"] == "diverged"
+    step, *parts = record["divergence"]
+    assert record["divergence"][step] >= 1
+    assert "gradient_norm" in parts
+    assert not all(math.isfinite(record["divergence"][part]) for part in parts)
+    assert folder.model_path.exists()
+    assert record["epochs"] == len(metrics(folder)) < 5
+
+
+def test_divergence_names_the_first_bad_step(tmp_path, monkeypatch):
+    run = run_of(tmp_path, data={"train_images": 320}, batch_size=32)
+    calls = []
+
+    def parts_with_nan(model, output, images, labels):
+        calls.append(1)
+        factor = math.nan if len(calls) == 7 else 1.0
+        return {"good": output.scores.sum() * 0 + 1, "bad": output.scores.mean() * factor}
+
+    monkeypatch.setattr(module, "loss_parts", parts_with_nan)
+    status, folder = go(run, tmp_path / "r")
+    found = folder.read_record()["divergence"]
+    assert (status, found["step"], found["good"]) == ("diverged", 7, 1.0)
+    assert math.isnan(found["bad"])
+
+
+def test_a_fault_of_the_machine_is_a_failure(tmp_path, monkeypatch):
+    def no_memory(*arguments, **options):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB\nmore lines")
+
+    monkeypatch.setattr(module, "build_model", no_memory)
+    run = run_of(tmp_path)
+    with pytest.raises(RunError, match="out of memory") as caught:
+        go(run, tmp_path / "r")
+    assert "\n" not in str(caught.value)
+    record = RunFolder.of(tmp_path / "r", run.study, run.key).read_record()
+    assert record["status"] == "failed"
+    assert "out of memory" in record["problem"]
+
+
+def test_training_never_sees_the_test_set(tmp_path, monkeypatch):
+    splits = []
+    load = module.data.load
+    monkeypatch.setattr(module.data, "load", lambda n, r, split, **o: splits.append(split) or load(n, r, split, **o))
+    go(run_of(tmp_path, early_stopping=1), tmp_path / "r")
+    assert splits == ["train"]
+
+
+def test_variants_at_one_seed_see_the_same_batches(tmp_path, monkeypatch):
+    seen = {}
+
+    def spy(*arguments):
+        for batch, labels in training_batches(*arguments):
+            seen[key].append((batch, labels))
+            yield batch, labels
+
+    monkeypatch.setattr(module, "training_batches", spy)
+    for key, model, options in (("a", "capsnet", {}), ("b", "capsnet", {"iterations": 1}), ("c", "cnn_matched", {})):
+        seen[key] = []
+        go(run_of(tmp_path, model, options), tmp_path / key)
+    for other in ("b", "c"):
+        assert all(
+            torch.equal(x, y) for pair in zip(seen["a"], seen[other], strict=True) for x, y in zip(*pair, strict=True)
+        )
+
+
+def last_row(tmp_path, name, **training):
+    return metrics(go(run_of(tmp_path, **training), tmp_path / name)[1])[-1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batch_size": 16},
+        {"learning_rate": 0.002},
+        {"lr_decay": 0.5, "lr_decay_every": 2},
+        {"lr_decay_unit": "epoch", "lr_decay_every": 1},
+        {"lr_floor": 0.0015},
+        {"warmup_steps": 6},
+        {"weight_decay": 0.5},
+        {"gradient_clip": 0.01},
+        {"augmentation": {"shift": 0}},
+        {"augmentation": {"rotation": 20}},
+    ],
+    ids=str,
+)
+def test_every_option_of_training_acts(tmp_path, change):
+    assert last_row(tmp_path, "plain")["train_loss"] != last_row(tmp_path, "changed", **change)["train_loss"]
+
+
+def test_gradient_clipping_bounds_the_step(tmp_path, monkeypatch):
+    norms = []
+    step = torch.optim.AdamW.step
+
+    def spy(self, *arguments):
+        gradients = [p.grad for group in self.param_groups for p in group["params"]]
+        norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
+    row = last_row(tmp_path, "clipped", gradient_clip=0.01, epochs=1)
+    assert max(norms) <= 0.01001
+    assert float(row["gradient_norm"]) > 0.01  # what is logged is the norm before clipping
+
+
+def test_weight_decay_shrinks_weights(tmp_path):
+    plain = weights(go(run_of(tmp_path), tmp_path / "a")[1])["conv.weight"]
+    decayed = weights(go(run_of(tmp_path, weight_decay=5.0), tmp_path / "b")[1])["conv.weight"]
+    assert decayed.norm() < 0.99 * plain.norm()
+
+
+def test_early_stopping_keeps_the_best_epoch_of_the_validation_set(tmp_path, monkeypatch):
+    accuracies = iter([0.2, 0.5, 0.4, 0.5, 0.9, 0.9])
+    states = []
+
+    def validate(model, images, labels):
+        states.append({k: v.clone() for k, v in model.state_dict().items()})
+        return {"loss": 1.0, "accuracy": next(accuracies)}
+
+    monkeypatch.setattr(module, "_validate", validate)
+    _, folder = go(run_of(tmp_path, epochs=6, early_stopping=2), tmp_path / "r")
+    record = folder.read_record()
+    assert (record["epochs"], record["kept_epoch"]) == (4, 2)
+    assert same_weights(weights(folder), states[1])
+
+
+def test_without_early_stopping_the_last_epoch_is_kept(tmp_path):
+    _, folder = go(run_of(tmp_path), tmp_path / "r")
+    assert folder.read_record()["kept_epoch"] == 3
+
+
+def test_without_a_validation_set_its_columns_are_empty(tmp_path):
+    _, folder = go(run_of(tmp_path, data={"validation_images": 0}), tmp_path / "r")
+    assert {row["validation_accuracy"] for row in metrics(folder)} == {""}
+
+
+def test_the_decoder_is_given_labels_in_training_and_none_in_validation(tmp_path, monkeypatch):
+    from capsbench.models.capsnet import CapsNet
+
+    given = []
+    forward = CapsNet.forward
+    monkeypatch.setattr(
+        CapsNet, "forward", lambda self, x, y=None: given.append((self.training, y is not None)) or forward(self, x, y)
+    )
+    go(run_of(tmp_path, epochs=1), tmp_path / "r")
+    assert set(given) == {(True, True), (False, False)}
+
+
+def rate(step, epoch=1, steps_an_epoch=100, **options):
+    return learning_rate(Training(**options), step, epoch, steps_an_epoch)
+
+
+def test_the_papers_decay():
+    assert rate(0) == 0.001
+    assert rate(2000) == pytest.approx(0.001 * 0.96)
+    assert rate(1000) == pytest.approx(0.001 * 0.96**0.5)
+    assert rate(10**7) == 1e-6
+
+
+def test_options_of_the_decay():
+    assert rate(1999, lr_decay_staircase=True) == 0.001
+    assert rate(2000, lr_decay_staircase=True) == pytest.approx(0.001 * 0.96)
+    assert rate(300, epoch=4, lr_decay_unit="epoch", lr_decay_every=1) == pytest.approx(0.001 * 0.96**3)
+    assert rate(10**7, lr_floor=1e-4) == 1e-4
+    assert [rate(s, warmup_steps=4) / rate(s) for s in range(5)] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
+
+
+def test_coupling_entropy_is_one_for_uniform_and_zero_for_collapsed_couplings():
+    assert coupling_entropy(torch.full((2, 3, 10), 0.1)) == pytest.approx(1, abs=1e-6)
+    assert coupling_entropy(torch.eye(10).repeat(2, 1, 1)) == 0
+    half = torch.zeros(1, 1, 4)
+    half[..., :2] = 0.5
+    assert coupling_entropy(half) == pytest.approx(0.5)
+
+
+def test_threads_and_deterministic_reach_torch(tmp_path):
+    go(run_of(tmp_path, epochs=1, threads=2, deterministic=True), tmp_path / "r")
+    assert torch.get_num_threads() == 2
+    assert torch.are_deterministic_algorithms_enabled()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    go(run_of(tmp_path, epochs=1), tmp_path / "s")
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_gpu_that_is_not_there_is_said(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(InputError, match="torch sees no GPU here"):
+        go(run_of(tmp_path, device="cuda"), tmp_path / "r")
+
+
+def test_progress_lines_say_where_a_run_is(tmp_path):
+    said = []
+    run = run_of(tmp_path)
+    train(run, tmp_path / "r", Path("x"), tracking=False, say=said.append, runs_in_study=4)
+    assert said[-1].startswith(f"[1/4] {run.key}  epoch 3/3  loss ")
+    assert "accuracy" in said[-1]
+    assert said[-1].endswith("left")
+
+
+def test_run_yaml_is_readable_yaml_with_a_status_at_every_moment(tmp_path):
+    run = run_of(tmp_path)
+    seen = []
+
+    def look(epoch):
+        seen.append(
+            yaml.safe_load((RunFolder.of(tmp_path / "r", run.study, run.key).record_path).read_text())["status"]
+        )
+
+    go(run, tmp_path / "r", reached=look)
+    assert seen == ["running"] * 3

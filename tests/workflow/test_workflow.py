@@ -1,0 +1,165 @@
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import STUDY, Project
+
+REPORT = {"tables": 1, "plots": 1, "study_report": 1, "all": 1}
+
+
+def test_a_study_leaves_what_the_house_promises(finished):
+    results = finished.path / "results/tiny"
+    for run in ("digits/caps/seed0", "digits/cnn/seed0"):
+        for name in ("run.yaml", "metrics.csv", "model.pt", "predictions.npz", "evaluations/accuracy.json"):
+            assert (results / "runs" / run / name).stat().st_size > 0
+    for ending in ("csv", "md", "tex"):
+        assert (results / f"tables/sabour-table1.{ending}").exists()
+    for plot in ("learning_curves", "error_by_variant", "routing_iterations", "reconstructions"):
+        assert (results / f"plots/{plot}.png").exists()
+        assert (results / f"plots/{plot}.svg").exists()
+    assert (results / "runs.csv").exists()
+    assert (results / "report.html").exists()
+    assert (finished.path / "results/mlflow.db").exists()
+
+
+def test_a_study_shows_its_progress_and_ends_with_the_table(finished):
+    assert "[1/2] digits/" in finished.said
+    assert "epoch 1/1  loss" in finished.said
+    table = (finished.path / "results/tiny/tables/sabour-table1.md").read_text()
+    assert table in finished.said
+    assert finished.said.index("results/tiny/tables/sabour-table1.md") < finished.said.index(table)
+
+
+def test_a_second_call_does_nothing(project):
+    assert project.planned() == {}
+    done = project.snakemake()
+    assert done.returncode == 0
+    assert "Nothing to be done" in done.output
+
+
+def test_changing_one_variant_reruns_it_and_what_depends_on_it(project):
+    project.write_study(STUDY.replace("parameters: 3000", "parameters: 4000"))
+    assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}
+
+
+def test_adding_a_variant_reruns_no_other(project):
+    project.write_study(STUDY + "  more: {model: cnn_matched, options: {parameters: 5000}}\n")
+    assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}
+
+
+def append(project, name, text="\n# an edit\n"):
+    path = project.path / "capsbench" / name
+    path.write_text(path.read_text() + text)
+
+
+@pytest.mark.parametrize(
+    ("name", "planned"),
+    [
+        ("analysis/plots.py", {"plots": 1, "study_report": 1, "all": 1}),
+        ("analysis/published.yaml", REPORT),
+        ("evaluation/accuracy.py", {"evaluate": 2, **REPORT}),
+        ("models/capsnet.py", {"train": 1, "evaluate": 1, **REPORT}),
+        ("routing/dynamic.py", {"train": 1, "evaluate": 1, **REPORT}),
+        ("training.py", {"train": 2, "evaluate": 2, **REPORT}),
+        ("tracking.py", {}),
+        ("cli.py", {}),
+    ],
+)
+def test_an_edit_reruns_what_rests_on_it(project, name, planned):
+    append(project, name)
+    assert project.planned() == planned
+
+
+def test_touching_a_source_reruns_nothing(project):
+    time.sleep(0.01)
+    (project.path / "capsbench/training.py").touch()
+    assert project.planned() == {}
+
+
+def test_a_lost_table_is_rebuilt_without_training(project):
+    (project.path / "results/tiny/tables/sabour-table1.tex").unlink()
+    assert "train" not in project.planned()
+    done = project.snakemake()
+    assert done.returncode == 0, done.output
+    assert (project.path / "results/tiny/tables/sabour-table1.tex").exists()
+
+
+BROKEN = '''
+"""A network that fails."""
+from torch import nn
+class Broken(nn.Module):
+    """Fails."""
+    def __init__(self, image_shape, num_classes, *, width: Count = 1):
+        super().__init__()
+        raise RuntimeError("CUDA out of memory")
+'''
+
+
+def test_a_run_that_fails_leaves_the_rest_going_and_is_marked(tmp_path):
+    project = Project.create(tmp_path, STUDY.replace("variants:", "variants:\n  broken: {model: broken}"))
+    (project.path / "capsbench/models/broken.py").write_text(
+        BROKEN.replace("from torch import nn", "from torch import nn\nfrom capsbench.options import Count")
+    )
+    append(project, "models/cnn_matched.py")
+    project.write_study(
+        (project.path / "study.yaml").read_text().replace("epochs: 1", "epochs: 1, learning_rate: 1.0e+30")
+    )
+    done = project.snakemake()
+    assert done.returncode == 1
+    assert "out of memory" in done.output
+    results = project.path / "results/tiny"
+    assert "status: failed" in (results / "runs/digits/broken/seed0/run.yaml").read_text()
+    table = (results / "tables/sabour-table1.md").read_text().splitlines()
+    assert any("failed" in row and "0 of 1, 1 failed" in row for row in table)
+    # the others went on, and diverged, which is a result and not a failure
+    assert sum("0 of 1, 1 diverged" in row for row in table) == 2
+    assert len(list(results.glob("runs/*/*/*/evaluations/accuracy.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (STUDY.replace("epochs: 1", "epochs: 0"), "study.yaml: training.epochs: 0 is not allowed"),
+        (STUDY.replace("model: capsnet", "model: capsnte"), "no model 'capsnte'"),
+    ],
+)
+def test_a_wrong_study_stops_before_the_first_job_with_the_reason(project, text, message):
+    project.write_study(text)
+    done = project.snakemake()
+    assert done.returncode == 1
+    assert message in done.output
+    assert "Traceback" not in done.output
+    assert len(done.output.strip().splitlines()) < 6
+
+
+def test_a_study_is_one_file(project):
+    project.write_study(STUDY)
+    done = project.snakemake("configs/quick.yaml", "--dry-run")
+    assert done.returncode == 1
+    assert "one study at a time" in done.output
+    done = project.snakemake("--config", "name=other", "--dry-run")
+    assert done.returncode == 1
+    assert "one study at a time" in done.output
+
+
+def test_plain_snakemake_plans_the_quick_study(project):
+    command = [sys.executable, "-m", "snakemake", "--dry-run"]
+    done = subprocess.run(command, cwd=project.path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^train +18$", done.stdout + done.stderr, re.M)
+
+
+@pytest.mark.parametrize(
+    ("study", "trainings"), [("configs/quick.yaml", 18), ("configs/cpu.yaml", 18), ("configs/paper.yaml", 18)]
+)
+def test_the_shipped_studies_can_be_planned(project, study, trainings):
+    output = project.snakemake("--dry-run", "--quiet", "host", study=study).output
+    assert re.search(rf"^train +{trainings}$", output, re.M)
+
+
+def test_a_dry_run_loads_no_torch(project):
+    code = "import sys; sys.modules['torch'] = None; from snakemake.cli import main; main(sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, "--dry-run"], cwd=project.path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
