@@ -43,7 +43,9 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        f"{STUDY}/report.html",
+        rules.tables.output,
+        rules.plots.output,
+        rules.study_report.output,
 
 
 # The MLflow store is a view of the run folders: a study does not fail with it. The tables come last, on the

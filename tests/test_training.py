@@ -91,8 +91,17 @@ def test_a_run_leaves_a_whole_folder(tmp_path):
     assert (record["epochs"], record["steps"]) == (3, 9)
     rows = metrics(folder)
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
-    for name in ("learning_rate", "gradient_norm", "train_margin_loss", "train_reconstruction_loss", "train_accuracy",
-                 "right_capsule_length", "wrong_capsule_length", "coupling_entropy", "validation_accuracy"):  # fmt: skip
+    for name in (
+        "learning_rate",
+        "gradient_norm",
+        "train_margin_loss",
+        "train_reconstruction_loss",
+        "train_accuracy",
+        "right_capsule_length",
+        "wrong_capsule_length",
+        "coupling_entropy",
+        "validation_accuracy",
+    ):
         assert all(math.isfinite(float(row[name])) for row in rows)
     total = float(rows[0]["train_margin_loss"]) + float(rows[0]["train_reconstruction_loss"])
     assert float(rows[0]["train_loss"]) == pytest.approx(total)

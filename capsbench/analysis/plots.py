@@ -118,7 +118,8 @@ def plot_routing_iterations(plan: Plan, results: Path, runs: pd.DataFrame) -> Fi
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     for axis, quantity in zip(axes, ("accuracy", "seconds an epoch"), strict=True):
         sns.pointplot(
-            done, x="iterations", y=quantity, hue="network", dodge=0.15 if networks > 1 else False, errorbar=("pi", 100), capsize=0.06,
+            done, x="iterations", y=quantity, hue="network", errorbar=("pi", 100), capsize=0.06,
+            dodge=0.15 if networks > 1 else False,
             markers=_MARKERS[:networks], linestyles=_LINES[:networks], linewidth=1.6, ax=axis,
         )  # fmt: skip
         axis.set(xlabel="routing iterations")

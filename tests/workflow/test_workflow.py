@@ -58,7 +58,7 @@ def append(project, name, text="\n# an edit\n"):
     ("name", "planned"),
     [
         ("analysis/plots.py", {"plots": 1, "study_report": 1, "all": 1}),
-        ("analysis/published.yaml", REPORT),
+        ("analysis/published.yaml", {"tables": 1, "study_report": 1, "all": 1}),
         ("evaluation/accuracy.py", {"evaluate": 2, **REPORT}),
         ("models/capsnet.py", {"train": 1, "evaluate": 1, **REPORT}),
         ("routing/dynamic.py", {"train": 1, "evaluate": 1, **REPORT}),
