@@ -13,6 +13,7 @@ from torch import Tensor
 
 from capsbench.device import describe
 from capsbench.errors import InputError
+from capsbench.provenance import commit
 from capsbench.routing import dynamic_routing, linear_dynamic_routing, squash
 
 BASELINE = "stored votes, elementwise"
@@ -65,7 +66,7 @@ def benchmark_title(batch: int, inputs: int, outputs: int, iterations: int, thre
     place = describe(torch.device(device)) + (f", {threads} threads" if device == "cpu" else "")
     return (
         f"dynamic routing, forward and backward: batch {batch}, {inputs} x 8 -> {outputs} x 16, "
-        f"{iterations} iterations, float32; {place}; torch {torch.__version__}"
+        f"{iterations} iterations, float32; {place}; torch {torch.__version__}; commit {commit()[:12]}"
     )
 
 
