@@ -161,7 +161,8 @@ class Store:
         if problem := record.get("problem") or record.get("divergence"):
             tags.append(RunTag("problem", str(problem)))
         self._client.log_batch(run_id, metrics=metrics, tags=tags)
-        self._client.set_terminated(run_id, "FAILED" if record["status"] == "failed" else "FINISHED")
+        ended = {"running": "KILLED", "failed": "FAILED"}.get(record["status"], "FINISHED")
+        self._client.set_terminated(run_id, ended)
 
     def bring_up_to_date(self, run: Run) -> str:
         """Make the store agree with one run folder -> `absent`, `running`, `current` or `written`."""

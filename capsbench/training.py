@@ -80,6 +80,9 @@ def train(
             with claimed_device(run.training.device) as device:
                 record["machine"]["device"] = describe(device)
                 _train_on(device, run, folder, record, root, tracker, lambda text: say(f"{label}  {text}"), reached)
+        except KeyboardInterrupt:  # a person's doing and no fault: the run is unfinished, as after kill -9
+            record["problem"] = "interrupted"
+            raise
         except BaseException as error:
             record["status"], record["problem"] = "failed", f"{type(error).__name__}: {error}".strip(": ")
             if isinstance(error, RuntimeError | MemoryError | OSError):

@@ -11,9 +11,10 @@ def test_squash_is_the_papers_formula():
 
 
 def test_squash_keeps_direction_and_stays_below_one():
-    s = torch.randn(100, 8) * torch.logspace(-4, 4, 100).unsqueeze(1)
+    generator = torch.Generator().manual_seed(0)
+    s = torch.randn(100, 8, generator=generator) * torch.logspace(-4, 4, 100).unsqueeze(1)
     v = squash(s)
-    assert (v.norm(dim=1) <= 1).all()
+    assert (v.norm(dim=1) <= 1 + 1e-6).all()  # to rounding: s / |s| may be 1 + 1e-7 long
     torch.testing.assert_close(torch.cosine_similarity(s, v), torch.ones(100))
 
 

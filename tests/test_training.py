@@ -63,7 +63,7 @@ def same_weights(a, b):
 
 
 class Stop(BaseException):
-    pass
+    """Ends a run from outside, as a fault of the machine would."""
 
 
 def stop_after(epoch):
@@ -201,6 +201,18 @@ def test_a_checkpoint_that_is_torn_or_of_another_run_is_not_used(tmp_path, damag
     go(run, tmp_path / "r")
     _, whole = go(run, tmp_path / "whole")
     assert same_weights(weights(folder), weights(whole))
+
+
+def test_ctrl_c_leaves_a_run_unfinished_and_not_failed(tmp_path):
+    def interrupt(epoch):
+        raise KeyboardInterrupt
+
+    run = run_of(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        go(run, tmp_path / "r", reached=interrupt)
+    record = RunFolder.of(tmp_path / "r", run.study, run.key).read_record()
+    assert (record["status"], record["problem"]) == ("running", "interrupted")
+    assert go(run, tmp_path / "r")[0] == "ok"
 
 
 def test_a_second_trainer_is_kept_out(tmp_path):

@@ -71,7 +71,7 @@ def deviations(run: Run, published: Published) -> list[str]:
     if run.data.name == required["data_set"] and train_images < required["train_images_at_least"]:
         reasons.append(f"{train_images:,} of {facts.train_images:,} training images")
     if run.training.epochs < required["epochs_at_least"]:
-        reasons.append(f"{run.training.epochs} epochs")
+        reasons.append(f"{run.training.epochs} epochs, not {required['epochs_at_least']} or more")
     defaults = model_options(run.model)().model_dump(mode="json")
     for name, value in run.options.items():
         if name not in published.options and value != defaults[name]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import jinja2
 import pandas as pd
 
-from capsbench.analysis.tables import TABLES, caption, for_people
+from capsbench.analysis.tables import TABLES, caption, for_people, notes
 from capsbench.config import Plan
 from capsbench.run_folder import RunFolder, write_whole
 
@@ -19,11 +19,12 @@ def write_report(plan: Plan, results: Path, runs: pd.DataFrame) -> Path:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
+    tables = {name: TABLES[name](plan, runs) for name in plan.study.tables}
     page = environment.get_template("report.html.j2").render(
         study=plan.study,
         caption=caption(plan),
         counts=runs["status"].value_counts().to_dict(),
-        tables={name: for_people(TABLES[name](plan, runs)).to_dict("split") for name in plan.study.tables},
+        tables={name: (for_people(table).to_dict("split"), notes(table)) for name, table in tables.items()},
         plots={name: _embedded(folder / "plots" / f"{name}.svg") for name in plan.study.plots},
         provenance=summarise_provenance(plan, results),
     )

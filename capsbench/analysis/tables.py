@@ -1,6 +1,7 @@
 """The papers' tables with our numbers beside theirs: one data frame -> csv, Markdown, LaTeX."""
 
 import math
+import string
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,9 @@ import pandas as pd
 from capsbench.analysis.published import counterpart, deviations
 from capsbench.analysis.statistics import Summary, summarise, verdict
 from capsbench.config import Plan, Run
-from capsbench.data.catalogue import CATALOGUE
 
 MISSING = "-"
-REASONS_SHOWN = 3
+_NOT_COMPARABLE = "not comparable: "
 _METHODS = {
     "capsnet": "CapsNet",
     "cnn_sabour_mnist": "CNN (S17 baseline)",
@@ -36,7 +36,11 @@ TABLES = {"sabour-table1": sabour_table1}
 
 
 def for_people(table: pd.DataFrame) -> pd.DataFrame:
-    """Turn numbers into text: mean ± std, [low, high], n of N; a cell that has not run is "-"."""
+    """Turn numbers into text: mean ± std, [low, high], n of N; a cell that has not run is "-".
+
+    Why a row is not comparable goes into a note below the table: see `notes`.
+    """
+    marks = {why: f"not comparable ({letter})" for why, letter in _reasons(table).items()}
     text = pd.DataFrame(
         {
             "data": table["data"],
@@ -50,7 +54,7 @@ def for_people(table: pd.DataFrame) -> pd.DataFrame:
             "n": [_count(r) for r in table.itertuples()],
             "published": table["published"].fillna(MISSING),
             "difference": [_number(v, "+.2f") for v in table["difference"]],
-            "verdict": table["verdict"],
+            "verdict": [marks.get(_why(v), v) for v in table["verdict"]],
             "parameters": [_number(v, ",.0f") for v in table["parameters"]],
             "time a run": [_duration(v) for v in table["seconds"]],
         }
@@ -64,18 +68,25 @@ def for_people(table: pd.DataFrame) -> pd.DataFrame:
     return text
 
 
+def notes(table: pd.DataFrame) -> list[str]:
+    """Return the notes below the table: each reason why rows are not comparable, once, under its letter."""
+    return [f"({letter}) {why}." for why, letter in _reasons(table).items()]
+
+
 def write_table(table: pd.DataFrame, name: str, folder: Path, caption: str) -> list[Path]:
     """Write NAME.csv (numbers), NAME.md and NAME.tex (text, booktabs) from one data frame; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{ending}" for ending in ("csv", "md", "tex")]
     table.to_csv(paths[0], index=False)
     text = for_people(table)
-    paths[1].write_text(f"{text.to_markdown(index=False, disable_numparse=True)}\n\n{caption}\n", encoding="utf-8")
+    below = [caption, *notes(table)]
+    markdown = [text.to_markdown(index=False, disable_numparse=True), *below]
+    paths[1].write_text("\n\n".join(markdown) + "\n", encoding="utf-8")
     latex = (
         text.style.hide(axis="index")
         .format(escape="latex")
         .format_index(escape="latex", axis="columns")
-        .to_latex(hrules=True, caption=_escape(caption), label=f"tab:{name}", column_format="l" * text.shape[1])
+        .to_latex(hrules=True, caption=_escape(" ".join(below)), label=f"tab:{name}", column_format="l" * text.shape[1])
     )
     paths[2].write_text("% needs \\usepackage{booktabs}\n" + latex.replace("±", r"$\pm$"), encoding="utf-8")
     return paths
@@ -97,7 +108,7 @@ def _row(run: Run, cell: pd.DataFrame) -> dict[str, Any]:
     comparable = published is not None and run.data.name == published.requirements["data_set"]
     return {
         "experiment": run.experiment,
-        "data": CATALOGUE[run.data.name].title,
+        "data": run.data.name,
         "method": _METHODS.get(run.model, run.model),
         "variant": run.variant,
         "routing": str(run.options.get("iterations", MISSING)),
@@ -123,9 +134,17 @@ def _verdict(run: Run, ours: Summary, cell: pd.DataFrame) -> str:
     reasons = deviations(run, published)
     if not reasons:
         return verdict(ours, published.error, published.std, published.n)
-    shown = "; ".join(reasons[:REASONS_SHOWN])
-    more = f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else ""
-    return f"not comparable: {shown}{more}"
+    return _NOT_COMPARABLE + "; ".join(reasons)
+
+
+def _why(verdict: str) -> str:
+    return verdict.removeprefix(_NOT_COMPARABLE) if verdict.startswith(_NOT_COMPARABLE) else ""
+
+
+def _reasons(table: pd.DataFrame) -> dict[str, str]:
+    """Return why rows are not comparable -> its letter, in the order of the rows."""
+    found = dict.fromkeys(why for why in map(_why, table["verdict"]) if why)
+    return dict(zip(found, string.ascii_lowercase, strict=False))
 
 
 def _is_cell(runs: pd.DataFrame, run: Run) -> "pd.Series[bool]":

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.tables import TABLES, caption, for_people, sabour_table1, write_table
+from capsbench.analysis.tables import TABLES, caption, for_people, notes, sabour_table1, write_table
 from capsbench.config import Table
 
 FULL = """\
@@ -74,7 +74,7 @@ def test_text_of_a_cell_says_what_became_of_its_runs(plan, table_of, ends, ours,
 @pytest.mark.parametrize(
     ("ends", "verdict"),
     [
-        ([1.0, 1.0, 1.0], "not comparable: digits is not mnist; 2 epochs"),
+        ([1.0, 1.0, 1.0], "not comparable: digits is not mnist; 2 epochs, not 50 or more"),
         (["missing"] * 3, "not run"),
         ([*["failed"] * 2, "diverged"], "no run ended well"),
         (["running", "failed", "failed"], "no run ended well"),
@@ -98,16 +98,22 @@ def test_a_cell_without_comparison_says_why(plan, table_of, ends, verdict):
 def test_a_full_study_is_held_against_the_paper(make_plan, table_of, errors, verdict, difference):
     row = for_people(table_of(make_plan(FULL), errors)).iloc[0]
     assert row[["data", "published", "verdict", "difference"]].to_list() == [
-        "MNIST", "0.25 ± 0.005", verdict, difference,
+        "mnist", "0.25 ± 0.005", verdict, difference,
     ]  # fmt: skip
 
 
-def test_of_many_deviations_the_first_are_named_and_the_rest_counted(make_plan, table_of):
+def test_why_rows_are_not_comparable_stands_below_the_table_once(make_plan, table_of):
     cut = FULL.replace("{model: capsnet}", "{model: capsnet, options: {detach: true, conv_channels: 8}}")
     plan = make_plan(cut + "training: {epochs: 2, batch_size: 8, learning_rate: 0.01}\n")
-    assert table_of(plan, [1.0] * 3).loc[0, "verdict"] == (
-        "not comparable: 2 epochs; detach True, not False; conv_channels 8, not 256; and 2 more"
+    why = (
+        "2 epochs, not 50 or more; detach True, not False; conv_channels 8, not 256; batch_size 8, not 128; "
+        "learning_rate 0.01, not 0.001"
     )
+    table = table_of(plan, [1.0] * 3)
+    assert table.loc[0, "verdict"] == f"not comparable: {why}"
+    twice = pd.concat([table, table])
+    assert list(for_people(twice)["verdict"]) == ["not comparable (a)"] * 2
+    assert notes(twice) == [f"(a) {why}."]
 
 
 def test_variants_are_named_where_nothing_else_tells_rows_apart(make_plan, plan, table_of):
@@ -156,7 +162,9 @@ def test_markdown_holds_every_row_and_says_how_to_read_it(written):
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     ours = rows[0].index("ours (error %)")
     assert [row[ours] for row in rows[2:]] == ["1.25 ± 0.35", "failed", "-"]
-    assert lines[-1].startswith("Study 'small_study'. Test error in %")
+    below = [line for line in lines if line and not line.startswith("|")]
+    assert below[0].startswith("Study 'small_study'. Test error in %")
+    assert below[1:] == ["(a) digits is not mnist; 2 epochs, not 50 or more."]
 
 
 def test_latex_is_escaped_and_ruled(written):
