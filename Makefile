@@ -17,7 +17,8 @@ test: $(VENV)/.dev
 	pytest -n 2 --dist worksteal
 
 ui: $(VENV)/.run
-	MLFLOW_DISABLE_TELEMETRY=true mlflow ui --backend-store-uri $${MLFLOW_TRACKING_URI:-sqlite:///results/mlflow.db}
+	@case "$$MLFLOW_TRACKING_URI" in http*) echo "the runs are on the server at $$MLFLOW_TRACKING_URI";; \
+	*) MLFLOW_DISABLE_TELEMETRY=true mlflow ui --backend-store-uri $${MLFLOW_TRACKING_URI:-sqlite:///results/mlflow.db};; esac
 
 lint: $(VENV)/.dev
 	ruff check .

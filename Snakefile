@@ -6,7 +6,7 @@ from pathlib import Path
 from capsbench.config import load_plan
 from capsbench.device import count_gpus
 from capsbench.errors import InputError
-from capsbench.sources import PACKAGE, source_path, sources
+from capsbench.sources import PACKAGE, source_path, sources, training_sources
 
 # The study is read by path, not from Snakemake's `config`, which merges files into one another.
 if len(workflow.configfiles) > 1 or workflow.config_settings.config:

@@ -29,6 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         say(f"capsbench: {error}", sys.stderr)
         return 2 if isinstance(error, InputError) else 1
+    except Exception as error:  # a fault of our own: one line for people, the traceback for who asks for it
+        if args.debug:
+            traceback.print_exc()
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
+        say(f"capsbench: {problem} (a fault in capsbench? --debug shows where)", sys.stderr)
+        return 1
     except KeyboardInterrupt:
         say("capsbench: interrupted; the same command goes on where this one was", sys.stderr)
         return 130
@@ -104,7 +110,9 @@ def _track(args: argparse.Namespace, say: Callable[[str], None]) -> None:
         counts = track_study(plan, args.results)
     except Exception as error:  # any store, any failure: one line
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise RunError(f"the MLflow store {store_uri(args.results)} fails: {first[:300]}") from error
+        uri = store_uri(args.results)
+        hint = "; if the file is damaged, move it away and run this again" if uri.startswith("sqlite") else ""
+        raise RunError(f"the MLflow store {uri} fails: {first[:300]}{hint}") from error
     said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
     say(f"{store_uri(args.results)}: {said}")
 
@@ -150,14 +158,14 @@ def _reference(args: argparse.Namespace, say: Callable[[str], None]) -> None:
 
 def _bench(args: argparse.Namespace, say: Callable[[str], None]) -> None:
     from capsbench.benchmark import benchmark_title, routing_benchmark
+    from capsbench.run_folder import write_whole
 
     shape = (args.batch, args.inputs, args.outputs, args.iterations)
     frame = routing_benchmark(*shape, args.repeats, args.threads, args.device)
     text = f"{benchmark_title(*shape, args.threads, args.device)}\n\n{frame.to_markdown(floatfmt='.3g')}"
     say(text)
     if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(text + "\n", encoding="utf-8")
+        write_whole(args.output, lambda aside: aside.write_text(text + "\n", encoding="utf-8"))
 
 
 def load_study(study: str) -> Any:

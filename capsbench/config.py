@@ -39,7 +39,10 @@ class Data(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        available = CATALOGUE[self.name].train_images
+        facts = CATALOGUE[self.name]
+        available = facts.train_images
+        if self.train_images is not None and self.train_images < facts.num_classes:
+            raise ValueError(f"train_images is {self.train_images}, fewer than the {facts.num_classes} classes")
         wanted = (self.train_images or 1) + self.validation_images
         if wanted > available:
             raise ValueError(
@@ -79,6 +82,12 @@ class Training(Strict):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Count = Field(1, description="CPU threads a run computes with; part of what fixes the bytes")
     deterministic: bool = Field(False, description="deterministic kernels on a GPU too, at some cost")
+
+    @model_validator(mode="after")
+    def _rate_above_floor(self) -> Self:
+        if self.lr_floor > self.learning_rate:
+            raise ValueError(f"lr_floor {self.lr_floor:g} is above learning_rate {self.learning_rate:g}")
+        return self
 
 
 class Experiment(Strict):
@@ -127,6 +136,8 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.name == "reference":
+            raise ValueError("name: results/reference/ is for what is committed; take another name")
         for key in ("seeds", "evaluations", "tables", "plots"):
             _no_repeats(key, getattr(self, key))
         if "accuracy" not in self.evaluations:
@@ -235,7 +246,13 @@ def _expand(
         where = f"variants.{base}" + (".grid" if grid else "")
         checked_options = check(model_options(variant["model"]), options, path, where)
         checked_training = check(Training, training, path, f"{where}.training")
-        if checked_training.early_stopping and not raw["experiments"][experiment]["data"].get("validation_images"):
+        experiment_data = raw["experiments"][experiment]["data"]
+        side = min(CATALOGUE[experiment_data["name"]].image_shape[1:])
+        for name in ("shift", "cutout"):
+            if (pixels := getattr(checked_training.augmentation, name)) >= side:
+                problem = f"{name} {pixels} is not less than the {side} pixels of an image of {experiment_data['name']}"
+                check(None, pixels, path, f"{where}.training.augmentation", problem)
+        if checked_training.early_stopping and not experiment_data.get("validation_images"):
             key = f"experiments.{experiment}.data.validation_images"
             check(None, 0, path, key, "must be positive where early_stopping is on: nothing is chosen on test")
         yield variant_name, variant["model"], checked_options.model_dump(mode="json"), checked_training

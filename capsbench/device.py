@@ -1,5 +1,6 @@
 """Which device a run computes on."""
 
+import getpass
 import os
 import shutil
 import subprocess
@@ -45,7 +46,10 @@ def claimed_device(wanted: str) -> Iterator["torch.device"]:
         raise InputError("training.device is cuda, but torch sees no GPU here; use auto or cpu")
     with ExitStack() as held:
         for index in range(torch.cuda.device_count()):
-            lock = FileLock(Path(tempfile.gettempdir()) / f"capsbench-gpu{index}.lock", blocking=False)
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+            gpu = visible[index].strip() if index < len(visible) and visible[index].strip() else index
+            name = f"capsbench-{getpass.getuser()}-gpu{gpu}.lock"
+            lock = FileLock(Path(tempfile.gettempdir()) / name, blocking=False)
             try:
                 held.enter_context(lock)
             except Timeout:

@@ -5,7 +5,7 @@ metrics.csv             one row an epoch
 model.pt                the weights (of the best validation epoch under early stopping, else of the last)
 predictions.npz         scores on the test set
 evaluations/*.json      one file a protocol
-checkpoint.pt           where to go on after an interruption; gone when the run has ended
+checkpoint.pt           where to go on after an interruption; of a run that has ended, enough to end at once again
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from capsbench.errors import InputError, RunError
+from capsbench.errors import InputError
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
@@ -57,15 +57,27 @@ class RunFolder:
         """Return the path of a protocol's result."""
         return self.path / "evaluations" / f"{protocol}.json"
 
+    def forget_results(self) -> None:
+        """Remove what an earlier training left, so that nothing old can stand beside what is new."""
+        for path in (self.model_path, self.predictions_path, *self.path.glob("evaluations/*.json")):
+            path.unlink(missing_ok=True)
+        for torn in self.path.glob(".*.part"):
+            torn.unlink(missing_ok=True)
+
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep a second trainer out (one that outlived a killed Snakemake, say). Raises RunError where there is one."""
+    def locked(self, say: Callable[[str], None] = print) -> Iterator[None]:
+        """Let one process at a time train this run: one that outlived a killed Snakemake is waited for."""
         self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / ".lock")
         try:
-            with FileLock(self.path / ".lock", blocking=False):
-                yield
+            lock.acquire(blocking=False)
         except Timeout:
-            raise RunError(f"{self.path}: another process trains this run; end it or wait for it") from None
+            say(f"{self.path}: another process trains this run; waiting for it to end")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
 
     def read_record(self) -> dict[str, Any] | None:
         """Return run.yaml, or None where there is none."""

@@ -5,6 +5,7 @@ Found by following imports, so that training rests on the one model that it trai
 
 import ast
 import functools
+import hashlib
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
@@ -22,6 +23,7 @@ _NOT_FOLLOWED = {
         "provenance",
         "device",
         "run_folder",
+        "sources",
     )
 }
 
@@ -39,6 +41,16 @@ def sources(*modules: str) -> list[str]:
             found.add(module)
             waiting.extend(_imports(module))
     return sorted(source_path(path) for module in found if (path := _file(module)))
+
+
+def training_sources(model: str, data_set: str) -> list[str]:
+    """Return the files that a training of a network on a data set rests on."""
+    return sources("capsbench.training", f"capsbench.models.{model}", f"capsbench.data.{data_set}")
+
+
+def content_hash(paths: list[str]) -> str:
+    """Hash the contents of files: the same hash, the same code."""
+    return hashlib.sha256(b"\0".join(Path(path).read_bytes() for path in paths)).hexdigest()[:16]
 
 
 def source_path(path: Path) -> str:

@@ -5,6 +5,7 @@ waits for no store; a store that fails is said once and left alone. No telemetry
 """
 
 import csv
+import hashlib
 import json
 import logging
 import os
@@ -20,10 +21,10 @@ from typing import Any
 from filelock import FileLock
 
 from capsbench.config import Plan, Run
-from capsbench.run_folder import RunFolder
+from capsbench.run_folder import RunFolder, write_whole
 
 SECONDS_BETWEEN_WRITES = 5.0
-SECONDS_TO_CLOSE = 30.0
+SECONDS_TO_CLOSE = 10.0
 _LARGEST_BATCH = 1000  # metrics, the limit of MLflow's API
 _NOT_METRICS = {"epoch", "step"}
 
@@ -36,14 +37,20 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 
 def store_uri(results: Path) -> str:
     """Return the store: MLFLOW_TRACKING_URI, else an SQLite file in the results folder."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(results / 'mlflow.db').resolve()}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or sqlite_uri(results / "mlflow.db")
+
+
+def sqlite_uri(file: Path) -> str:
+    """Return the address of an SQLite store."""
+    return f"sqlite:///{file.resolve()}"
 
 
 class Tracker:
     """Live logging of one run. `seconds` is what the calls to MLflow took, all of it beside the training."""
 
-    def __init__(self) -> None:
+    def __init__(self, warn: Callable[[str], None] | None = None) -> None:
         self.seconds = 0.0
+        self._warn = warn
         self._queue: queue.SimpleQueue[list[dict[str, Any]] | dict[str, Any]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -55,8 +62,13 @@ class Tracker:
     @classmethod
     def start(cls, run: Run, record: Mapping[str, Any], results: Path, say: Callable[[str], None]) -> "Tracker":
         """Open the store in the background and log what follows."""
-        tracker = cls()
-        tracker._thread = threading.Thread(target=tracker._work, args=(run, dict(record), results, say), daemon=True)
+        tracker = cls(
+            lambda problem: say(
+                f"tracking: the MLflow store {store_uri(results)} fails ({problem}); the run goes on, "
+                f"'capsbench track {run.study}' brings the store up to date"
+            )
+        )
+        tracker._thread = threading.Thread(target=tracker._work, args=(run, dict(record), results), daemon=True)
         tracker._thread.start()
         return tracker
 
@@ -70,9 +82,16 @@ class Tracker:
         if self._thread:
             self._queue.put(dict(record))
             self._thread.join(SECONDS_TO_CLOSE)
+            if self._thread.is_alive():
+                self._complain(f"no answer for {SECONDS_TO_CLOSE:g} s")
             self._thread = None
 
-    def _work(self, run: Run, record: dict[str, Any], results: Path, say: Callable[[str], None]) -> None:
+    def _complain(self, problem: str) -> None:
+        if self._warn is not None:
+            self._warn(problem)
+            self._warn = None  # once
+
+    def _work(self, run: Run, record: dict[str, Any], results: Path) -> None:
         try:
             store = Store(results)
             clock = time.perf_counter()
@@ -97,10 +116,7 @@ class Tracker:
                     store.close_run(run_id, outcome)
                 self.seconds += time.perf_counter() - clock
         except Exception as error:  # whatever a store does must not stop a training
-            say(
-                f"tracking: the MLflow store {store_uri(results)} fails ({_first_line(error)}); the run goes on, "
-                f"'capsbench track {run.study}' brings the store up to date"
-            )
+            self._complain(_first_line(error))
 
 
 class Store:
@@ -114,6 +130,10 @@ class Store:
         self.results = results
         self.uri = store_uri(results)
         with self._lock():  # opening a store makes or migrates its tables, which two processes must not do at once
+            file = results / "mlflow.db"
+            if self.uri == sqlite_uri(file) and not file.exists():
+                # made aside: a process that is killed half-way must not leave half a store under the final name
+                write_whole(file, lambda aside: MlflowClient(sqlite_uri(aside)).search_experiments(max_results=1))
             self._client = MlflowClient(self.uri)
             self._client.search_experiments(max_results=1)
 
@@ -174,7 +194,9 @@ class Store:
             return "running"
         rows = read_metrics(folder)
         evaluated = {p.stem: json.loads(p.read_text()) for p in sorted(folder.path.glob("evaluations/*.json"))}
-        signature = f"{record['started']}/{record['status']}/{len(rows)}/{sorted(evaluated)}"
+        evaluated = {k: v for k, v in evaluated.items() if v.get("training_started") == record["started"]}
+        contents = json.dumps([record["started"], record["status"], rows, evaluated])
+        signature = hashlib.sha256(contents.encode()).hexdigest()[:16]
         found = self._find(self._experiment(run.study), run.key)
         if [r.data.tags.get("capsbench.contents") for r in found] == [signature]:
             return "current"

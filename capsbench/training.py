@@ -25,6 +25,7 @@ from capsbench.errors import InputError, RunError
 from capsbench.models import Output, build_model, count_parameters, loss_parts
 from capsbench.randomness import stream_seed
 from capsbench.run_folder import RunFolder, write_whole
+from capsbench.sources import content_hash, training_sources
 from capsbench.tracking import Tracker
 
 STEPS_BETWEEN_CHECKS = 50  # of finiteness: each one waits for the GPU
@@ -67,11 +68,12 @@ def train(
     the machine, which run.yaml then holds with status `failed`.
     """
     folder = RunFolder.of(results, run.study, run.key)
-    with folder.locked():
+    with folder.locked(say):
         torch.set_num_threads(run.training.threads)
         if run.training.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before CUDA starts
         record = _first_record(run)
+        folder.forget_results()
         folder.write_record(record)
         number = len(list((results / run.study / "runs").glob("*/*/*/run.yaml")))
         label = f"[{min(number, runs_in_study)}/{runs_in_study}] {run.key}"
@@ -89,6 +91,7 @@ def train(
                 raise RunError(f"{run.key}: {record['problem'].splitlines()[0]}") from error
             raise
         finally:
+            folder.write_record(record)  # before the store, which may be slow
             tracker.close(record)
             record["tracking_seconds"] = round(tracker.seconds, 3)
             folder.write_record(record)
@@ -134,9 +137,8 @@ def _train_on(
     )
     steps_an_epoch = math.ceil(len(images) / training.batch_size)
 
-    progress, best_weights = _resume(folder, run.digest, model, optimizer, device)
-    if progress.epoch:
-        say(f"goes on after epoch {progress.epoch}")
+    identity = {"digest": run.digest, "sources": record["sources"]}
+    progress, best_weights = _resume(folder, identity, model, optimizer, say)
     tracker.log(progress.rows)
     last_said = -math.inf
 
@@ -157,11 +159,7 @@ def _train_on(
             if training.early_stopping and row["validation_accuracy"] > progress.best_accuracy:
                 progress.best_epoch, progress.best_accuracy = epoch, row["validation_accuracy"]
                 best_weights = {k: v.detach().clone() for k, v in model.state_dict().items()}
-            checkpoint = {
-                "digest": run.digest, "progress": asdict(progress), "model": model.state_dict(),
-                "optimizer": optimizer.state_dict(), "best": best_weights,
-            }  # fmt: skip
-            write_whole(folder.checkpoint_path, lambda aside, c=checkpoint: torch.save(c, aside))  # type: ignore[misc]
+            _save_checkpoint(folder, identity, progress, model, best_weights, optimizer)
             folder.write_metrics(progress.rows)
             tracker.log([row])
             if time.perf_counter() - last_said > 5 or epoch == training.epochs:
@@ -179,7 +177,8 @@ def _train_on(
     weights = {k: v.cpu() for k, v in model.state_dict().items()}
     folder.write_metrics(progress.rows)
     write_whole(folder.model_path, lambda aside: torch.save(weights, aside))
-    folder.checkpoint_path.unlink(missing_ok=True)
+    if record["status"] == "ok":  # without the optimizer, most of its size: all that is left to do is the end
+        _save_checkpoint(folder, identity, progress, model, best_weights, None)
     record |= {
         "epochs": progress.epoch, "kept_epoch": progress.best_epoch or progress.epoch, "steps": progress.step,
         "seconds": round(progress.seconds, 3), "finished": provenance.now(),
@@ -303,27 +302,53 @@ def _stops_early(progress: Progress, training: Training) -> bool:
 
 
 def _resume(
-    folder: RunFolder, digest: str, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+    folder: RunFolder,
+    identity: dict[str, str],
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    say: Callable[[str], None],
 ) -> tuple[Progress, dict[str, Tensor]]:
-    """Load the checkpoint if it is whole and of this very run; else start afresh."""
+    """Load the checkpoint if it is whole and of this very run and code; else start afresh."""
     if not folder.checkpoint_path.exists():
         return Progress(), {}
+    device = next(model.parameters()).device
     try:
         saved = torch.load(folder.checkpoint_path, map_location=device, weights_only=True)
     except Exception:  # torch raises many kinds for a torn file
+        say("the checkpoint is damaged: starts afresh")
         return Progress(), {}
-    if saved["digest"] != digest:
+    if saved["identity"] != identity:
+        say("the checkpoint is of another configuration or of other code: starts afresh")
         return Progress(), {}
+    progress = Progress(**saved["progress"])
     model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])
-    return Progress(**saved["progress"]), saved["best"]
+    if saved["optimizer"] is not None:
+        optimizer.load_state_dict(saved["optimizer"])
+    say(f"goes on after epoch {progress.epoch}")
+    return progress, saved["best"]
+
+
+def _save_checkpoint(
+    folder: RunFolder,
+    identity: dict[str, str],
+    progress: Progress,
+    model: nn.Module,
+    best_weights: dict[str, Tensor],
+    optimizer: torch.optim.Optimizer | None,
+) -> None:
+    content = {
+        "identity": identity, "progress": asdict(progress), "model": model.state_dict(), "best": best_weights,
+        "optimizer": None if optimizer is None else optimizer.state_dict(),
+    }  # fmt: skip
+    write_whole(folder.checkpoint_path, lambda aside: torch.save(content, aside))
 
 
 def _first_record(run: Run) -> dict[str, Any]:
     return {
         "status": "running",
         "study": run.study, "experiment": run.experiment, "variant": run.variant, "seed": run.seed,
-        "digest": run.digest, "started": provenance.now(),
+        "digest": run.digest, "sources": content_hash(training_sources(run.model, run.data.name)),
+        "started": provenance.now(),
         "commit": provenance.commit(), "versions": provenance.versions(),
         "machine": provenance.system(),
         "config": run.model_dump(mode="json", include={"data", "model", "options", "training"}),

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from capsbench.config import Plan, Run
-from capsbench.run_folder import RunFolder
+from capsbench.errors import InputError
+from capsbench.run_folder import RunFolder, write_whole
 
 FINISHED = ("ok", "diverged", "failed")
 
@@ -28,7 +29,8 @@ def learning_curves(plan: Plan, results: Path) -> pd.DataFrame:
     for run in plan.runs:
         folder = RunFolder.of(results, run.study, run.key)
         record = folder.read_record()
-        if record and record["status"] == "ok" and record["digest"] == run.digest:
+        ended = record and record["status"] == "ok" and record["digest"] == run.digest
+        if ended and folder.metrics_path.exists():
             frame = pd.read_csv(folder.metrics_path)
             frames.append(frame.assign(experiment=run.experiment, variant=run.variant, seed=run.seed))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
@@ -36,8 +38,7 @@ def learning_curves(plan: Plan, results: Path) -> pd.DataFrame:
 
 def write_runs(frame: pd.DataFrame, path: Path) -> None:
     """Write runs.csv."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frame.to_csv(path, index=False)
+    write_whole(path, lambda aside: frame.to_csv(aside, index=False))
 
 
 def _row(run: Run, folder: RunFolder) -> dict[str, Any]:
@@ -50,12 +51,12 @@ def _row(run: Run, folder: RunFolder) -> dict[str, Any]:
         "model": run.model, "seed": run.seed, "status": status, "key": run.key,
     }  # fmt: skip
     if status == "ok":
-        accuracy = _evaluation(folder, "accuracy")
+        accuracy = _evaluation(folder, "accuracy", record["started"])
         if accuracy.get("status") != "ok":
             row["status"] = "missing"
         else:
             row |= {"test_error": accuracy["error"], "test_images": accuracy["images"]}
-            row["squared_error"] = _evaluation(folder, "reconstruction").get("squared_error")
+            row["squared_error"] = _evaluation(folder, "reconstruction", record["started"]).get("squared_error")
             row |= {k: record[k] for k in ("parameters", "seconds", "epochs", "commit")}
             row["train_images"] = record["data"]["train_images"]
             row["images_per_second"] = row["train_images"] * row["epochs"] / max(row["seconds"], 1e-9)
@@ -63,6 +64,11 @@ def _row(run: Run, folder: RunFolder) -> dict[str, Any]:
     return row
 
 
-def _evaluation(folder: RunFolder, protocol: str) -> dict[str, Any]:
+def _evaluation(folder: RunFolder, protocol: str, training_started: str) -> dict[str, Any]:
+    """Read a protocol's result; nothing if it is not there or of another training than the one that run.yaml tells."""
     path = folder.evaluation_path(protocol)
-    return json.loads(path.read_text()) if path.exists() else {}
+    try:
+        found = json.loads(path.read_text()) if path.exists() else {}
+    except ValueError:
+        raise InputError(f"{path}: damaged; delete it and evaluate the run again") from None
+    return found if found.get("training_started") == training_started else {}

@@ -5,6 +5,7 @@ Colour never stands alone: lines differ in dashes and markers too. A plot with n
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -19,7 +20,7 @@ from matplotlib.figure import Figure
 from capsbench.analysis.collect import collect, learning_curves
 from capsbench.config import Plan
 from capsbench.data.catalogue import CATALOGUE
-from capsbench.run_folder import RunFolder
+from capsbench.run_folder import RunFolder, write_whole
 
 _SVG_SALT = "capsbench"  # the same study gives the same svg bytes
 _MARKERS = ["o", "X", "s", "P", "D", "^", "v", "*"]
@@ -28,7 +29,6 @@ _LINES = ["-", "--", ":", "-.", "-", "--", ":", "-."]
 
 def write_plots(plan: Plan, results: Path, folder: Path) -> list[Path]:
     """Draw the plots of a study into a folder; returns the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     sns.set_theme(context="paper", style="whitegrid", palette="colorblind", font_scale=1.1)
     matplotlib.rcParams["svg.hashsalt"] = _SVG_SALT
     runs = collect(plan, results)
@@ -37,8 +37,9 @@ def write_plots(plan: Plan, results: Path, folder: Path) -> list[Path]:
         figure = PLOTS[name](plan, results, runs)
         for ending in ("png", "svg"):
             paths.append(folder / f"{name}.{ending}")
-            metadata = {"Date": None} if ending == "svg" else None
-            figure.savefig(paths[-1], dpi=150, bbox_inches="tight", metadata=metadata)
+            options: dict[str, Any] = {"format": ending, "dpi": 150, "bbox_inches": "tight"}
+            options["metadata"] = {"Date": None} if ending == "svg" else None
+            write_whole(paths[-1], lambda aside, f=figure, o=options: f.savefig(aside, **o))  # type: ignore[misc]
         plt.close(figure)
     return paths
 
@@ -58,7 +59,8 @@ def plot_learning_curves(plan: Plan, results: Path, runs: pd.DataFrame) -> Figur
     for axis, experiment in zip(axes[0], experiments, strict=True):
         sns.lineplot(
             curves[curves["experiment"] == experiment], x="epoch", y="error", hue="variant", style="variant",
-            markers=True, markevery=max(1, int(curves["epoch"].max()) // 8), errorbar=("pi", 100), ax=axis,
+            markers=True, markevery=max(1, int(curves["epoch"].max()) // 8), errorbar=("pi", 100),
+            err_kws={"alpha": 0.1}, ax=axis,
         )  # fmt: skip
         axis.set(
             title=_title(plan, experiment),
@@ -89,7 +91,7 @@ def plot_error_by_variant(plan: Plan, results: Path, runs: pd.DataFrame) -> Figu
     for axis, experiment in zip(axes[0], experiments, strict=True):
         cells = done[done["experiment"] == experiment]
         variants = list(dict.fromkeys(cells["variant"]))
-        sns.stripplot(cells, x="test_error", y="variant", order=variants, jitter=False, size=6, alpha=0.7, ax=axis)
+        sns.swarmplot(cells, x="test_error", y="variant", order=variants, size=6, alpha=0.7, ax=axis)
         for place, variant in enumerate(variants):
             found = summarise(list(cells.loc[cells["variant"] == variant, "test_error"]))
             axis.errorbar(

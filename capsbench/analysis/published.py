@@ -74,6 +74,9 @@ def deviations(run: Run, published: Published) -> list[str]:
         reasons.append(f"{run.training.epochs} epochs, not {required['epochs_at_least']} or more")
     defaults = model_options(run.model)().model_dump(mode="json")
     for name, value in run.options.items():
+        without_decoder = run.options.get("reconstruction") is False
+        if without_decoder and name.startswith(("decoder_", "reconstruction_")):
+            continue  # it cannot act
         if name not in published.options and value != defaults[name]:
             reasons.append(f"{name} {_short(value)}, not {_short(defaults[name])}")
     usual = Training()

@@ -12,7 +12,7 @@ from capsbench.analysis.report import summarise_provenance
 from capsbench.analysis.tables import TABLES, caption, write_table
 from capsbench.config import Plan
 from capsbench.errors import InputError
-from capsbench.run_folder import RunFolder
+from capsbench.run_folder import RunFolder, write_whole
 
 
 def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path) -> None:
@@ -48,7 +48,8 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path)
             for record in records
         ],
     }  # fmt: skip
-    (target / "provenance.yaml").write_text(yaml.safe_dump(provenance, sort_keys=False, width=110))
+    text = yaml.safe_dump(provenance, sort_keys=False, width=110)
+    write_whole(target / "provenance.yaml", lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
 def _is_commit(commit: str) -> bool:

@@ -1,6 +1,7 @@
 """One page for a study: the verdicts, the plots, the provenance. A single file that opens anywhere."""
 
 import base64
+from datetime import datetime
 from pathlib import Path
 
 import jinja2
@@ -36,12 +37,14 @@ def write_report(plan: Plan, results: Path, runs: pd.DataFrame) -> Path:
 def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
     """Gather what the finished runs rest on; several values where they differ."""
     facts: dict[str, dict[str, None]] = {}  # an ordered set for each fact
-    seconds = 0.0
+    seconds, starts, ends = 0.0, [], []
     for run in plan.runs:
         record = RunFolder.of(results, run.study, run.key).read_record()
         if not record or record["status"] not in ("ok", "diverged") or record["digest"] != run.digest:
             continue
         seconds += record["seconds"]
+        starts.append(datetime.fromisoformat(record["started"]))
+        ends.append(datetime.fromisoformat(record["finished"]))
         machine = record["machine"]
         versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
         for name, value in {
@@ -53,7 +56,12 @@ def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
         }.items():
             facts.setdefault(name, {})[value] = None
     joined = {name: "; ".join(values) for name, values in facts.items()}
-    return {**joined, "training time, all runs": f"{seconds / 60:.1f} min"}
+    wall = (max(ends) - min(starts)).total_seconds() if starts else 0.0
+    return {
+        **joined,
+        "training time, all runs added up": f"{seconds / 60:.1f} min",
+        "wall time, first start to last end": f"{wall / 60:.1f} min",
+    }
 
 
 def _embedded(path: Path) -> str | None:

@@ -10,6 +10,7 @@ import pandas as pd
 from capsbench.analysis.published import counterpart, deviations
 from capsbench.analysis.statistics import Summary, summarise, verdict
 from capsbench.config import Plan, Run
+from capsbench.run_folder import write_whole
 
 MISSING = "-"
 _NOT_COMPARABLE = "not comparable: "
@@ -75,20 +76,19 @@ def notes(table: pd.DataFrame) -> list[str]:
 
 def write_table(table: pd.DataFrame, name: str, folder: Path, caption: str) -> list[Path]:
     """Write NAME.csv (numbers), NAME.md and NAME.tex (text, booktabs) from one data frame; returns the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{ending}" for ending in ("csv", "md", "tex")]
-    table.to_csv(paths[0], index=False)
+    write_whole(paths[0], lambda aside: table.to_csv(aside, index=False))
     text = for_people(table)
     below = [caption, *notes(table)]
     markdown = [text.to_markdown(index=False, disable_numparse=True), *below]
-    paths[1].write_text("\n\n".join(markdown) + "\n", encoding="utf-8")
+    _write_text(paths[1], "\n\n".join(markdown) + "\n")
     latex = (
         text.style.hide(axis="index")
         .format(escape="latex")
         .format_index(escape="latex", axis="columns")
         .to_latex(hrules=True, caption=_escape(" ".join(below)), label=f"tab:{name}", column_format="l" * text.shape[1])
     )
-    paths[2].write_text("% needs \\usepackage{booktabs}\n" + latex.replace("±", r"$\pm$"), encoding="utf-8")
+    _write_text(paths[2], "% needs \\usepackage{booktabs}\n" + latex.replace("±", r"$\pm$"))
     return paths
 
 
@@ -179,6 +179,10 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_whole(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
 def _escape(text: str) -> str:

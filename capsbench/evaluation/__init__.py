@@ -48,6 +48,8 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> d
         found = {name: PROTOCOLS[name](predictions) for name in protocols}
         for result in found.values():
             result["data_fingerprint"] = test.fingerprint
+    for result in found.values():
+        result["training_started"] = record["started"]  # which training this is of: see analysis.collect
     write_whole(folder.predictions_path, lambda aside: _save(aside, arrays))
     for name, result in found.items():
         write_json(folder.evaluation_path(name), result)

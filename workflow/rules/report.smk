@@ -10,7 +10,7 @@ PUBLISHED = source_path(PACKAGE / "analysis/published.yaml")
 rule tables:
     input:
         EVALUATIONS,
-        sources("capsbench.analysis.tables"),
+        sources("capsbench.analysis.tables", "capsbench.analysis.collect"),
         PUBLISHED,
     output:
         f"{STUDY}/runs.csv",
@@ -61,7 +61,8 @@ rule study_report:
     input:
         rules.tables.output,
         rules.plots.output,
-        sources("capsbench.analysis.report"),
+        sources("capsbench.analysis.report", "capsbench.analysis.collect"),
+        source_path(PACKAGE / "analysis/report.html.j2"),
     output:
         f"{STUDY}/report.html",
     log:

@@ -4,10 +4,8 @@
 rule train:
     input:
         data=lambda w: f"{STUDY}/data/{PLAN.cell(**w).data.name}.json",
-        sources=lambda w: sources(
-            "capsbench.training",
-            f"capsbench.models.{PLAN.cell(**w).model}",
-            f"capsbench.data.{PLAN.cell(**w).data.name}",
+        sources=lambda w: training_sources(
+            PLAN.cell(**w).model, PLAN.cell(**w).data.name
         ),
     output:
         model=f"{STUDY}/runs/{RUN}/model.pt",
