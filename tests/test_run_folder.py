@@ -1,11 +1,11 @@
 import csv
 import json
 import multiprocessing
+import queue
 from pathlib import Path
 
 import pytest
 
-from capsbench.errors import RunError
 from capsbench.run_folder import RunFolder, write_json, write_whole
 
 
@@ -90,30 +90,36 @@ def test_metrics_of_no_epoch_have_a_heading(folder):
     assert folder.metrics_path.read_text() == "epoch\n"
 
 
-def test_a_second_trainer_is_kept_out_and_the_lock_is_given_back(folder):
-    with folder.locked(), pytest.raises(RunError, match="another process trains this run") as raised, folder.locked():
-        pytest.fail("two trainers in one folder")
-    assert str(folder.path) in str(raised.value)
+def _wait_for(path: Path, told) -> None:
+    with RunFolder(path).locked(say=told.put):
+        told.put("in")
+
+
+def test_the_lock_holds_between_processes_and_the_second_waits(folder):
+    context = multiprocessing.get_context("spawn")
+    told = context.Queue()
     with folder.locked():
-        assert folder.path.is_dir()
+        second = context.Process(target=_wait_for, args=(folder.path, told))
+        second.start()
+        assert told.get(timeout=30) == f"{folder.path}: another process trains this run; waiting for it to end"
+        with pytest.raises(queue.Empty):
+            told.get(timeout=0.3)
+    assert told.get(timeout=30) == "in"
+    second.join(30)
 
 
-def _is_refused(path: Path) -> bool:
-    try:
-        with RunFolder(path).locked():
-            return False
-    except RunError:
-        return True
-
-
-def test_the_lock_holds_between_processes(folder):
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        with folder.locked():
-            assert pool.apply(_is_refused, (folder.path,)) is True
-        assert pool.apply(_is_refused, (folder.path,)) is False
+def test_old_results_can_be_forgotten(folder):
+    folder.evaluation_path("accuracy").parent.mkdir(parents=True)
+    paths = [folder.model_path, folder.predictions_path, folder.evaluation_path("accuracy"), folder.path / ".x.1.part"]
+    for path in [*paths, folder.checkpoint_path]:
+        path.write_text("old")
+    folder.forget_results()
+    assert not any(path.exists() for path in paths)
+    assert folder.checkpoint_path.exists()
 
 
 def test_the_lock_is_given_back_when_training_fails(folder):
     with pytest.raises(ZeroDivisionError), folder.locked():
         raise ZeroDivisionError
-    assert not _is_refused(folder.path)
+    with folder.locked(say=lambda text: pytest.fail(text)):
+        pass

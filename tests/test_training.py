@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def test_a_run_leaves_a_whole_folder(tmp_path):
     status, folder = go(run, tmp_path / "r")
     assert status == "ok"
     names = {p.name for p in folder.path.iterdir() if p.suffix != ".lock" and p.name != ".lock"}
-    assert names == {"run.yaml", "metrics.csv", "model.pt"}
+    assert names == {"run.yaml", "metrics.csv", "model.pt", "checkpoint.pt"}
     record = folder.read_record()
     assert record["status"] == "ok"
     assert record["data"]["train_images"] == 96
@@ -157,7 +158,6 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(tmp_path, 
     assert f"goes on after epoch {stop}" in said[0]
     assert metrics(torn) == metrics(whole)
     assert same_weights(weights(torn), weights(whole))
-    assert not torn.checkpoint_path.exists()
 
 
 def test_a_killed_process_goes_on_too(tmp_path):
@@ -177,7 +177,7 @@ def test_a_killed_process_goes_on_too(tmp_path):
     assert 1 <= reached < 200
     (tmp_path / "short").mkdir()
     short = run_of(tmp_path / "short", epochs=reached + 2)
-    saved["digest"] = short.digest  # a shorter run of the same protocol, to end the test early
+    saved["identity"]["digest"] = short.digest  # a shorter run of the same protocol, to end the test early
     torch.save(saved, folder.checkpoint_path)
     status, _ = go(short, tmp_path / "r")
     _, whole = go(short, tmp_path / "whole")
@@ -186,42 +186,69 @@ def test_a_killed_process_goes_on_too(tmp_path):
     assert same_weights(weights(folder), weights(whole))
 
 
-@pytest.mark.parametrize("damage", ["torn", "another run's"])
-def test_a_checkpoint_that_is_torn_or_of_another_run_is_not_used(tmp_path, damage):
+@pytest.mark.parametrize("damage", ["torn", "another run's", "other code's"])
+def test_a_checkpoint_that_is_torn_or_of_another_run_or_code_is_not_used(tmp_path, damage, monkeypatch):
     run = run_of(tmp_path)
     folder = RunFolder.of(tmp_path / "r", run.study, run.key)
+    first = run_of(tmp_path, learning_rate=0.01) if damage == "another run's" else run
+    with pytest.raises(Stop):
+        go(first, tmp_path / "r", reached=stop_after(1))
     if damage == "torn":
-        with pytest.raises(Stop):
-            go(run, tmp_path / "r", reached=stop_after(1))
         content = folder.checkpoint_path.read_bytes()
         folder.checkpoint_path.write_bytes(content[: len(content) // 2])
-    else:
-        with pytest.raises(Stop):
-            go(run_of(tmp_path, learning_rate=0.01), tmp_path / "r", reached=stop_after(1))
-    go(run, tmp_path / "r")
+    if damage == "other code's":
+        monkeypatch.setattr(module, "content_hash", lambda paths: "another hash")
+    said = []
+    train(run, tmp_path / "r", Path("x"), tracking=False, say=said.append)
+    assert "starts afresh" in said[0]
     _, whole = go(run, tmp_path / "whole")
     assert same_weights(weights(folder), weights(whole))
 
 
-def test_ctrl_c_leaves_a_run_unfinished_and_not_failed(tmp_path):
-    def interrupt(epoch):
-        raise KeyboardInterrupt
-
+def test_a_second_trainer_waits_and_finds_the_run_done(tmp_path):
     run = run_of(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        go(run, tmp_path / "r", reached=interrupt)
-    record = RunFolder.of(tmp_path / "r", run.study, run.key).read_record()
-    assert (record["status"], record["problem"]) == ("running", "interrupted")
-    assert go(run, tmp_path / "r")[0] == "ok"
+    said, statuses = [], []
+    second = threading.Thread(
+        target=lambda: statuses.append(train(run, tmp_path / "r", Path("x"), tracking=False, say=said.append))
+    )
+
+    def meet(epoch):
+        if epoch == 1:
+            second.start()
+            deadline = time.monotonic() + 30
+            while not said and time.monotonic() < deadline:
+                time.sleep(0.01)
+
+    _, folder = go(run, tmp_path / "r", reached=meet)
+    second.join(30)
+    assert "another process trains this run; waiting" in said[0]
+    assert "goes on after epoch 3" in said[1]  # nothing is trained again
+    assert statuses == ["ok"]
+    assert same_weights(weights(folder), weights(go(run, tmp_path / "whole")[1]))
 
 
-def test_a_second_trainer_is_kept_out(tmp_path):
-    run = run_of(tmp_path)
-    with (
-        RunFolder.of(tmp_path / "r", run.study, run.key).locked(),
-        pytest.raises(RunError, match="another process trains this run"),
-    ):
-        go(run, tmp_path / "r")
+def test_a_finished_run_whose_files_were_taken_away_is_restored_and_not_trained_again(tmp_path):
+    run = run_of(tmp_path, early_stopping=1, epochs=5)
+    _, folder = go(run, tmp_path / "r")
+    before = weights(folder), metrics(folder), folder.read_record()["kept_epoch"]
+    folder.model_path.unlink()  # as Snakemake does before it runs a job again
+    folder.metrics_path.unlink()
+    trained = []
+    assert go(run, tmp_path / "r", reached=trained.append)[0] == "ok"
+    assert trained == []
+    assert same_weights(weights(folder), before[0])
+    assert (metrics(folder), folder.read_record()["kept_epoch"]) == before[1:]
+
+
+def test_a_new_training_leaves_no_results_of_an_old_one(tmp_path):
+    old = run_of(tmp_path, learning_rate=0.01)
+    _, folder = go(old, tmp_path / "r")
+    folder.predictions_path.write_bytes(b"old")
+    folder.evaluation_path("accuracy").parent.mkdir()
+    folder.evaluation_path("accuracy").write_text("{}")
+    go(run_of(tmp_path), tmp_path / "r")
+    assert not folder.predictions_path.exists()
+    assert not folder.evaluation_path("accuracy").exists()
 
 
 @pytest.mark.parametrize("model", ["capsnet", "cnn_matched"])
