@@ -137,13 +137,47 @@ def test_track_adds_evaluations_once_and_then_has_nothing_to_do(plan, tmp_path):
     train(run, tmp_path / "r", Path("x"), say=lambda text: None)
     live = logged(tmp_path / "r", plan)[0][run.key].info.run_id
     folder = RunFolder.of(tmp_path / "r", run.study, run.key)
-    write_json(folder.evaluation_path("accuracy"), {"status": "ok", "error": 12.5, "images": 539})
+    found = {"status": "ok", "error": 12.5, "images": 539, "training_started": folder.read_record()["started"]}
+    write_json(folder.evaluation_path("accuracy"), found)
     assert track_study(plan, tmp_path / "r")["written"] == 1
     assert track_study(plan, tmp_path / "r")["current"] == 1
     runs, client = logged(tmp_path / "r", plan)
     assert runs[run.key].info.run_id == live  # the run that was logged live is kept
     assert runs[run.key].data.metrics["test_error"] == 12.5
     assert len(curve(client, runs[run.key], "train_loss")) == 3
+
+
+def test_track_sees_that_an_evaluation_has_changed(plan, tmp_path):
+    run = plan.runs[0]
+    train(run, tmp_path / "r", Path("x"), say=lambda text: None)
+    folder = RunFolder.of(tmp_path / "r", run.study, run.key)
+    for error in (66.0, 4.0):
+        found = {"status": "ok", "error": error, "training_started": folder.read_record()["started"]}
+        write_json(folder.evaluation_path("accuracy"), found)
+        assert track_study(plan, tmp_path / "r")["written"] == 1
+    runs, client = logged(tmp_path / "r", plan)
+    assert curve(client, runs[run.key], "test_error") == [(3, 4.0)]
+
+
+def test_a_store_that_does_not_answer_is_said_and_waited_for_only_so_long(plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(tracking, "SECONDS_TO_CLOSE", 0.2)
+    monkeypatch.setattr(Store, "open_run", lambda *arguments: time.sleep(5))
+    said = []
+    record = {"started": "2026-01-01T00:00:00Z", "commit": "x"}
+    tracker = Tracker.start(plan.runs[0], record, tmp_path / "r", said.append)
+    clock = time.perf_counter()
+    tracker.close({"status": "ok"})
+    assert time.perf_counter() - clock < 3
+    assert len(said) == 1
+    assert "no answer for 0.2 s" in said[0]
+
+
+def test_a_store_that_was_being_made_when_its_process_died_is_made_anew(plan, tmp_path):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/.mlflow.db.123.part").write_bytes(b"half a store")
+    Store(tmp_path / "r")
+    train(plan.runs[0], tmp_path / "r", Path("x"), say=lambda text: None)
+    assert set(logged(tmp_path / "r", plan)[0]) == {plan.runs[0].key}
 
 
 def test_training_again_replaces_the_run(plan, tmp_path):

@@ -333,7 +333,7 @@ def last_row(tmp_path, name, **training):
         {"learning_rate": 0.002},
         {"lr_decay": 0.5, "lr_decay_every": 2},
         {"lr_decay_unit": "epoch", "lr_decay_every": 1},
-        {"lr_floor": 0.0015},
+        {"lr_floor": 0.001, "lr_decay": 0.5, "lr_decay_every": 1},
         {"warmup_steps": 6},
         {"weight_decay": 0.5},
         {"gradient_clip": 0.01},

@@ -21,6 +21,8 @@ variants:
   capsnet: {model: capsnet, grid: {iterations: [1, 3]}}
   cnn_matched: {model: cnn_matched}
 """
+STARTED = "2026-01-01T00:00:00Z"
+OF_THIS = {"training_started": STARTED}
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SAMPLES = np.arange(10 * 28 * 28, dtype=np.uint8).reshape(10, 1, 28, 28)
 
@@ -58,7 +60,7 @@ def write_run(results: Path) -> Callable[..., RunFolder]:
         folder = RunFolder.of(results, run.study, run.key)
         facts: dict[str, Any] = {
             "status": status, "study": run.study, "experiment": run.experiment, "variant": run.variant,
-            "seed": run.seed, "digest": run.digest, "started": "2026-01-01T00:00:00Z", "commit": COMMIT,
+            "seed": run.seed, "digest": run.digest, "started": STARTED, "commit": COMMIT,
             "versions": {"python": "3.11.7", "torch": "2.14.1"},
             "machine": {"system": "Linux", "release": "6", "architecture": "x86_64", "device": "a processor"},
             "config": run.model_dump(mode="json", include={"data", "model", "options", "training"}),
@@ -87,13 +89,13 @@ def _write_metrics(folder: RunFolder) -> None:
 
 def _write_evaluations(folder: RunFolder, run: Run, status: str, error: float) -> None:
     if status == "diverged":
-        write_json(folder.evaluation_path("accuracy"), {"status": "diverged"})
+        write_json(folder.evaluation_path("accuracy"), {"status": "diverged", **OF_THIS})
         return
-    write_json(folder.evaluation_path("accuracy"), {"status": "ok", "images": 539, "error": error})
+    write_json(folder.evaluation_path("accuracy"), {"status": "ok", "images": 539, "error": error, **OF_THIS})
     arrays = {"sample_images": SAMPLES}
     if run.options.get("reconstruction"):
-        write_json(folder.evaluation_path("reconstruction"), {"status": "ok", "squared_error": 20.5})
+        write_json(folder.evaluation_path("reconstruction"), {"status": "ok", "squared_error": 20.5, **OF_THIS})
         arrays["sample_reconstructions"] = 255 - SAMPLES
     else:
-        write_json(folder.evaluation_path("reconstruction"), {"status": "not applicable"})
+        write_json(folder.evaluation_path("reconstruction"), {"status": "not applicable", **OF_THIS})
     np.savez(folder.predictions_path, **arrays)

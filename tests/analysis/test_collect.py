@@ -2,6 +2,7 @@ import pandas as pd
 import pytest
 
 from capsbench.analysis.collect import collect, learning_curves, write_runs
+from capsbench.errors import InputError
 
 NUMBERS = ["test_error", "test_images", "squared_error", "parameters", "seconds", "epochs", "images_per_second"]
 
@@ -77,3 +78,18 @@ def test_learning_curves_are_of_runs_that_ended_well_under_this_configuration(mi
 
 def test_learning_curves_of_nothing_are_empty(plan, results):
     assert learning_curves(plan, results).empty
+
+
+def test_an_evaluation_of_an_earlier_training_is_not_shown(plan, write_run, results):
+    folder = write_run(plan.runs[0])
+    assert collect(plan, results)["status"][0] == "ok"
+    record = folder.read_record()
+    folder.write_record({**record, "started": "2026-01-02T00:00:00Z"})  # trained again since
+    assert collect(plan, results)["status"][0] == "missing"
+
+
+def test_a_damaged_evaluation_is_named(plan, write_run, results):
+    folder = write_run(plan.runs[0])
+    folder.evaluation_path("accuracy").write_text("{")
+    with pytest.raises(InputError, match=r"accuracy\.json: damaged"):
+        collect(plan, results)

@@ -100,7 +100,8 @@ def test_the_page_holds_the_provenance(half_done, page_of):
         "machine": "a processor; Linux 6 x86_64",
         "data fingerprint (digits)": "f" * 64,
         "threads a run": "1",
-        "training time, all runs": "7.5 min",
+        "training time, all runs added up": "7.5 min",
+        "wall time, first start to last end": "2.0 min",
     }
 
 
@@ -112,7 +113,7 @@ def test_provenance_names_all_values_where_runs_differ(plan, write_run, results)
     write_run(plan.runs[4], "failed", commit="d" * 40)
     facts = summarise_provenance(plan, results)
     assert facts["commit"] == f"{'a' * 40}; {'b' * 40}"
-    assert facts["training time, all runs"] == "4.5 min"
+    assert facts["training time, all runs added up"] == "4.5 min"
 
 
 def test_what_a_study_says_is_text_and_not_markup(make_plan, study_text, page_of, results):

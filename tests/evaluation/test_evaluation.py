@@ -108,7 +108,8 @@ def test_evaluating_twice_gives_the_same(tmp_path):
 def test_a_diverged_run_gets_files_without_numbers(tmp_path):
     run, folder = trained(tmp_path, learning_rate=1e30)
     found = evaluate(run, tmp_path / "r", NOWHERE, PROTOCOLS)
-    assert found == {name: {"status": "diverged"} for name in PROTOCOLS}
+    started = folder.read_record()["started"]
+    assert found == {name: {"status": "diverged", "training_started": started} for name in PROTOCOLS}
     assert folder.predictions_path.exists()
 
 

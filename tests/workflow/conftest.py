@@ -43,7 +43,7 @@ class Project:
     def write_study(self, text: str) -> None:
         (self.path / "study.yaml").write_text(text)
 
-    def snakemake(self, *arguments: str, study: str = "study.yaml") -> subprocess.CompletedProcess:
+    def start(self, *arguments: str, study: str = "study.yaml") -> subprocess.Popen:
         environment = {
             **os.environ,
             "PYTHONPATH": str(self.path),
@@ -51,10 +51,14 @@ class Project:
             "CUDA_VISIBLE_DEVICES": "",
         }
         command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", study, *arguments]
-        done = subprocess.run(
+        return subprocess.Popen(
             command, cwd=self.path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        done.output = done.stdout
+
+    def snakemake(self, *arguments: str, study: str = "study.yaml") -> subprocess.Popen:
+        """Run to the end; `output` is what was printed."""
+        done = self.start(*arguments, study=study)
+        done.output = done.communicate()[0]
         return done
 
     def planned(self) -> dict[str, int]:

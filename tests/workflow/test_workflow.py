@@ -58,6 +58,8 @@ def append(project, name, text="\n# an edit\n"):
     ("name", "planned"),
     [
         ("analysis/plots.py", {"plots": 1, "study_report": 1, "all": 1}),
+        ("analysis/collect.py", REPORT),
+        ("analysis/report.html.j2", {"study_report": 1, "all": 1}),
         ("analysis/published.yaml", {"tables": 1, "study_report": 1, "all": 1}),
         ("evaluation/accuracy.py", {"evaluate": 2, **REPORT}),
         ("models/capsnet.py", {"train": 1, "evaluate": 1, **REPORT}),
@@ -116,6 +118,26 @@ def test_a_run_that_fails_leaves_the_rest_going_and_is_marked(tmp_path):
     # the others went on, and diverged, which is a result and not a failure
     assert sum("0 of 1, 1 diverged" in row for row in table) == 2
     assert len(list(results.glob("runs/*/*/*/evaluations/accuracy.json"))) == 2
+
+
+def test_a_killed_snakemake_can_be_started_again_while_its_trainers_live_on(tmp_path):
+    study = STUDY.replace("epochs: 1", "epochs: 40")
+    project = Project.create(tmp_path, study)
+    first = project.start()
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("results/tiny/runs/*/*/*/checkpoint.pt")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    first.kill()  # its trainers go on
+    first.wait()
+    assert project.snakemake("--unlock").returncode == 0
+    done = project.snakemake()
+    assert done.returncode == 0, done.output
+    for path in tmp_path.glob("results/tiny/runs/*/*/*"):
+        assert "status: ok" in (path / "run.yaml").read_text()
+        assert [line.split(",")[0] for line in (path / "metrics.csv").read_text().split()[1:]] == [
+            str(epoch) for epoch in range(1, 41)
+        ]
+    assert "1 of 1" in done.output
 
 
 @pytest.mark.parametrize(
