@@ -1,78 +1,17 @@
-import csv
-import json
 import math
 import os
-import signal
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
+from small_runs import go, metrics, plan_of, run_of, same_weights, weights
 
 from capsbench import training as module
-from capsbench.config import Run, Training, load_plan
+from capsbench.config import Training
 from capsbench.data.batches import training_batches
 from capsbench.errors import InputError, RunError
 from capsbench.run_folder import RunFolder
 from capsbench.training import coupling_entropy, learning_rate, train
-
-CAPSNET = {"conv_channels": 8, "primary_types": 2, "decoder_hidden": [16, 32]}
-CNN = {"parameters": 3000}
-TIMES = ("seconds", "images_per_second")
-
-
-def plan_of(tmp_path, model="capsnet", options=None, data=None, **training):
-    study = {
-        "name": "study",
-        "seeds": [0, 1],
-        "training": {"epochs": 3, "batch_size": 32, "device": "cpu", **training},
-        "experiments": {
-            "digits": {"data": {"name": "digits", "train_images": 96, "validation_images": 50, **(data or {})}}
-        },
-        "variants": {"v": {"model": model, "options": {**(CAPSNET if model == "capsnet" else CNN), **(options or {})}}},
-    }
-    path = tmp_path / "study.yaml"
-    path.write_text(json.dumps(study))
-    return load_plan(path)
-
-
-def run_of(tmp_path, *arguments, **options) -> Run:
-    return plan_of(tmp_path, *arguments, **options).runs[0]
-
-
-def go(run: Run, results: Path, **options):
-    status = train(run, results, Path("nowhere"), tracking=False, say=lambda text: None, **options)
-    folder = RunFolder.of(results, run.study, run.key)
-    return status, folder
-
-
-def metrics(folder):
-    with folder.metrics_path.open() as file:
-        return [{k: v for k, v in row.items() if k not in TIMES} for row in csv.DictReader(file)]
-
-
-def weights(folder):
-    return torch.load(folder.model_path, weights_only=True)
-
-
-def same_weights(a, b):
-    return all(torch.equal(a[name], b[name]) for name in a) and a.keys() == b.keys()
-
-
-class Stop(BaseException):
-    """Ends a run from outside, as a fault of the machine would."""
-
-
-def stop_after(epoch):
-    def reached(number):
-        if number == epoch:
-            raise Stop
-
-    return reached
 
 
 def test_a_run_leaves_a_whole_folder(tmp_path):
@@ -133,122 +72,6 @@ def test_the_same_run_twice_gives_the_same_bytes(tmp_path, model):
 def test_another_seed_gives_another_run(tmp_path):
     a, b = plan_of(tmp_path).runs
     assert metrics(go(a, tmp_path / "r")[1]) != metrics(go(b, tmp_path / "r")[1])
-
-
-# all that draws random numbers or keeps state: dropout, augmentation, batch norm, the optimizer, early stopping
-STATEFUL = {
-    "capsnet": {"options": {"decoder_dropout": 0.5}, "weight_decay": 0.01, "early_stopping": 3,
-                "augmentation": {"shift": 2, "rotation": 10, "scale": 0.1, "cutout": 4}},
-    "cnn_matched": {"options": {"dropout": 0.5}, "warmup_steps": 5, "gradient_clip": 1.0},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("model", list(STATEFUL))
-@pytest.mark.parametrize("stop", [1, 3, 4])
-def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(tmp_path, model, stop):
-    run = run_of(tmp_path, model, epochs=4, **STATEFUL[model])
-    _, whole = go(run, tmp_path / "whole")
-    with pytest.raises(Stop):
-        go(run, tmp_path / "torn", reached=stop_after(stop))
-    torn = RunFolder.of(tmp_path / "torn", run.study, run.key)
-    assert torn.read_record()["status"] == "failed"
-    assert torn.checkpoint_path.exists()
-    said = []
-    assert train(run, tmp_path / "torn", Path("x"), tracking=False, say=said.append) == "ok"
-    assert f"goes on after epoch {stop}" in said[0]
-    assert metrics(torn) == metrics(whole)
-    assert same_weights(weights(torn), weights(whole))
-
-
-def test_a_killed_process_goes_on_too(tmp_path):
-    run = run_of(tmp_path, epochs=200)
-    command = [sys.executable, "-m", "capsbench.cli", "train", str(tmp_path / "study.yaml"), run.key]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    process = subprocess.Popen([*command, "--results", str(tmp_path / "r")], env=environment, stdout=subprocess.DEVNULL)
-    folder = RunFolder.of(tmp_path / "r", run.study, run.key)
-    deadline = time.monotonic() + 60
-    while not folder.checkpoint_path.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert folder.read_record()["status"] == "running"
-    saved = torch.load(folder.checkpoint_path, weights_only=True)  # whole, whenever the kill came
-    reached = saved["progress"]["epoch"]
-    assert 1 <= reached < 200
-    (tmp_path / "short").mkdir()
-    short = run_of(tmp_path / "short", epochs=reached + 2)
-    saved["identity"]["digest"] = short.digest  # a shorter run of the same protocol, to end the test early
-    torch.save(saved, folder.checkpoint_path)
-    status, _ = go(short, tmp_path / "r")
-    _, whole = go(short, tmp_path / "whole")
-    assert status == "ok"
-    assert metrics(folder) == metrics(whole)
-    assert same_weights(weights(folder), weights(whole))
-
-
-@pytest.mark.parametrize("damage", ["torn", "another run's", "other code's"])
-def test_a_checkpoint_that_is_torn_or_of_another_run_or_code_is_not_used(tmp_path, damage, monkeypatch):
-    run = run_of(tmp_path)
-    folder = RunFolder.of(tmp_path / "r", run.study, run.key)
-    first = run_of(tmp_path, learning_rate=0.01) if damage == "another run's" else run
-    with pytest.raises(Stop):
-        go(first, tmp_path / "r", reached=stop_after(1))
-    if damage == "torn":
-        content = folder.checkpoint_path.read_bytes()
-        folder.checkpoint_path.write_bytes(content[: len(content) // 2])
-    if damage == "other code's":
-        monkeypatch.setattr(module, "content_hash", lambda paths: "another hash")
-    said = []
-    train(run, tmp_path / "r", Path("x"), tracking=False, say=said.append)
-    assert "starts afresh" in said[0]
-    _, whole = go(run, tmp_path / "whole")
-    assert same_weights(weights(folder), weights(whole))
-
-
-def test_a_second_trainer_waits_and_finds_the_run_done(tmp_path):
-    run = run_of(tmp_path)
-    said, statuses = [], []
-    second = threading.Thread(
-        target=lambda: statuses.append(train(run, tmp_path / "r", Path("x"), tracking=False, say=said.append))
-    )
-
-    def meet(epoch):
-        if epoch == 1:
-            second.start()
-            deadline = time.monotonic() + 30
-            while not said and time.monotonic() < deadline:
-                time.sleep(0.01)
-
-    _, folder = go(run, tmp_path / "r", reached=meet)
-    second.join(30)
-    assert "another process trains this run; waiting" in said[0]
-    assert "goes on after epoch 3" in said[1]  # nothing is trained again
-    assert statuses == ["ok"]
-    assert same_weights(weights(folder), weights(go(run, tmp_path / "whole")[1]))
-
-
-def test_a_finished_run_whose_files_were_taken_away_is_restored_and_not_trained_again(tmp_path):
-    run = run_of(tmp_path, early_stopping=1, epochs=5)
-    _, folder = go(run, tmp_path / "r")
-    before = weights(folder), metrics(folder), folder.read_record()["kept_epoch"]
-    folder.model_path.unlink()  # as Snakemake does before it runs a job again
-    folder.metrics_path.unlink()
-    trained = []
-    assert go(run, tmp_path / "r", reached=trained.append)[0] == "ok"
-    assert trained == []
-    assert same_weights(weights(folder), before[0])
-    assert (metrics(folder), folder.read_record()["kept_epoch"]) == before[1:]
-
-
-def test_a_new_training_leaves_no_results_of_an_old_one(tmp_path):
-    old = run_of(tmp_path, learning_rate=0.01)
-    _, folder = go(old, tmp_path / "r")
-    folder.predictions_path.write_bytes(b"old")
-    folder.evaluation_path("accuracy").parent.mkdir()
-    folder.evaluation_path("accuracy").write_text("{}")
-    go(run_of(tmp_path), tmp_path / "r")
-    assert not folder.predictions_path.exists()
-    assert not folder.evaluation_path("accuracy").exists()
 
 
 @pytest.mark.parametrize("model", ["capsnet", "cnn_matched"])
@@ -454,16 +277,3 @@ def test_progress_lines_say_where_a_run_is(tmp_path):
     assert said[-1].startswith(f"[1/4] {run.key}  epoch 3/3  loss ")
     assert "accuracy" in said[-1]
     assert said[-1].endswith("left")
-
-
-def test_run_yaml_is_readable_yaml_with_a_status_at_every_moment(tmp_path):
-    run = run_of(tmp_path)
-    seen = []
-
-    def look(epoch):
-        seen.append(
-            yaml.safe_load((RunFolder.of(tmp_path / "r", run.study, run.key).record_path).read_text())["status"]
-        )
-
-    go(run, tmp_path / "r", reached=look)
-    assert seen == ["running"] * 3

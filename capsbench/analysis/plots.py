@@ -95,7 +95,7 @@ def plot_error_by_variant(plan: Plan, results: Path, runs: pd.DataFrame) -> Figu
         for place, variant in enumerate(variants):
             found = summarise(list(cells.loc[cells["variant"] == variant, "test_error"]))
             axis.errorbar(
-                found.mean, place + 0.25, xerr=None if np.isnan(found.half_width) else found.half_width,
+                found.mean, place + 0.32, xerr=None if np.isnan(found.half_width) else found.half_width,
                 fmt="D", color="black", markersize=4, capsize=3, linewidth=1,
             )  # fmt: skip
         axis.set(
