@@ -1,4 +1,5 @@
 # make study [STUDY=configs/cpu.yaml]   the main job      make test   the tests
+# make reference [STUDY=...]   the study, then results/reference/NAME from it
 # make ui   MLflow on what ran          make lint   style, types, workflow      make lock   pin anew
 STUDY ?= configs/quick.yaml
 VENV ?= .venv
@@ -7,7 +8,7 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: study test ui lint format lock bench clean
+.PHONY: study test reference ui lint format lock bench clean
 .DEFAULT_GOAL := study
 
 study: $(VENV)/.run
@@ -15,6 +16,10 @@ study: $(VENV)/.run
 
 test: $(VENV)/.dev
 	pytest -n 2 --dist worksteal
+
+# The study, and from it what is committed: tables, plots, provenance
+reference: study
+	capsbench reference $(STUDY)
 
 ui: $(VENV)/.run
 	@case "$$MLFLOW_TRACKING_URI" in http*) echo "the runs are on the server at $$MLFLOW_TRACKING_URI";; \

@@ -152,8 +152,9 @@ def _reference(args: argparse.Namespace, say: Callable[[str], None]) -> None:
     from capsbench.analysis.reference import write_reference
 
     plan = load_study(args.study)
-    write_reference(plan, args.results, collect(plan, args.results), args.target)
-    say(f"{args.target}: tables, plots, runs.csv, study.yaml, provenance.yaml")
+    target = args.results / "reference" / plan.study.name
+    write_reference(plan, args.results, collect(plan, args.results), target)
+    say(f"{target}: tables, plots, runs.csv, study.yaml, provenance.yaml")
 
 
 def _bench(args: argparse.Namespace, say: Callable[[str], None]) -> None:
@@ -282,8 +283,7 @@ def _parser() -> argparse.ArgumentParser:
     add(commands, "tables", _tables, "Rebuild the tables from the runs that exist; no training.", study)
     add(commands, "plots", _plots, "Rebuild the plots from the runs that exist; no training.", study)
     add(commands, "report", _report, "Rebuild report.html from tables, plots and provenance.", study)
-    target = ("target", {"type": Path, "metavar": "DIR", "help": "such as results/reference/cpu"})
-    add(commands, "reference", _reference, "Copy a finished study with its provenance.", study, target)
+    add(commands, "reference", _reference, "Write results/reference/NAME from a finished study.", study)
     add(
         commands, "bench", _bench, "Time routing, forms side by side.",
         ("--batch", {"type": _positive, "default": 64}), ("--inputs", {"type": _positive, "default": 1152}),

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from capsbench.data.catalogue import CATALOGUE
 from capsbench.options import Count, Fraction, NonNegative, Positive, model_names, model_options
-from capsbench.study_file import check, read_yaml
+from capsbench.study_file import check, read_yaml, refuse
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -206,19 +206,19 @@ def load_plan(path: Path) -> Plan:
         )
         for experiment_name, experiment in study.experiments.items()
         for base in experiment.variants or study.variants
-        for variant, model, options, training in _expand(raw, path, experiment_name, base)
+        for variant, model, options, training in _expand(raw, study, path, experiment_name, base)
         for seed in study.seeds
     ]  # fmt: skip
     keys = [run.key for run in runs]
     for key in keys:
         if keys.count(key) > 1:  # they would share a folder
             experiment, variant, _ = key.split("/")
-            check(None, key, path, f"experiments.{experiment}", f"variant '{variant}' is there twice, from a grid")
+            refuse(path, f"experiments.{experiment}", f"variant '{variant}' is there twice, from a grid")
     return Plan(path=path, study=study, runs=tuple(runs))
 
 
 def _expand(
-    raw: dict[str, Any], path: Path, experiment: str, base: str
+    raw: dict[str, Any], study: Study, path: Path, experiment: str, base: str
 ) -> Iterable[tuple[str, str, dict[str, Any], Training]]:
     """Yield (name, model, full options, full training) for each combination of a variant's grid."""
     variant = raw["variants"][base]
@@ -241,21 +241,24 @@ def _expand(
                     value = {part: value}
                 training = _merge(training, value)
             else:
-                allowed = "an option of the model, or training.KEY"
-                check(None, key, path, f"variants.{base}.grid", f"'{key}' is not {allowed}")
+                refuse(path, f"variants.{base}.grid", f"'{key}' is not an option of the model, or training.KEY")
         where = f"variants.{base}" + (".grid" if grid else "")
         checked_options = check(model_options(variant["model"]), options, path, where)
         checked_training = check(Training, training, path, f"{where}.training")
-        experiment_data = raw["experiments"][experiment]["data"]
-        side = min(CATALOGUE[experiment_data["name"]].image_shape[1:])
-        for name in ("shift", "cutout"):
-            if (pixels := getattr(checked_training.augmentation, name)) >= side:
-                problem = f"{name} {pixels} is not less than the {side} pixels of an image of {experiment_data['name']}"
-                check(None, pixels, path, f"{where}.training.augmentation", problem)
-        if checked_training.early_stopping and not experiment_data.get("validation_images"):
-            key = f"experiments.{experiment}.data.validation_images"
-            check(None, 0, path, key, "must be positive where early_stopping is on: nothing is chosen on test")
+        _check_together(checked_training, study.experiments[experiment].data, path, experiment, where)
         yield variant_name, variant["model"], checked_options.model_dump(mode="json"), checked_training
+
+
+def _check_together(training: Training, data: Data, path: Path, experiment: str, where: str) -> None:
+    """Refuse a protocol that its data set cannot bear."""
+    side = min(CATALOGUE[data.name].image_shape[1:])
+    for name in ("shift", "cutout"):
+        if (pixels := getattr(training.augmentation, name)) >= side:
+            problem = f"{name} {pixels} is not less than the {side} pixels of an image of {data.name}"
+            refuse(path, f"{where}.training.augmentation", problem)
+    if training.early_stopping and not data.validation_images:
+        key = f"experiments.{experiment}.data.validation_images"
+        refuse(path, key, "must be positive where early_stopping is on: nothing is chosen on test")
 
 
 def _label(name: str, value: Any) -> str:

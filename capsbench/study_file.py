@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -63,18 +63,21 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return raw
 
 
-def check(model: type[Model] | None, raw: Any, path: Path, where: str = "", problem: str = "") -> Model:
+def check(model: type[Model], raw: Any, path: Path, where: str = "") -> Model:
     """Check raw values against a pydantic model; InputError names the file, the key and what is allowed.
 
-    `where` is the place of `raw` in the file; with `model` None the given `problem` is raised as it stands.
+    `where` is the place of `raw` in the file.
     """
-    if model is None:
-        raise InputError(f"{path}: {where}: {problem}")
     try:
         # through JSON, where strict means: lists are sequences, 1 is a fine 1.0, "3" is no number
         return model.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
         raise InputError(f"{path}: {_one_line(error.errors(), model, where)}") from None
+
+
+def refuse(path: Path, where: str, problem: str) -> NoReturn:
+    """Raise the InputError for a problem that only several values together show."""
+    raise InputError(f"{path}: {where}: {problem}")
 
 
 def _one_line(errors: list[Any], model: type[BaseModel], where: str) -> str:

@@ -86,7 +86,7 @@ def test_version(capsys):
         (["train", "small", "x"], ["no run 'x'", "capsbench config show configs/small.yaml"]),
         (["evaluate", "small", "x"], ["no run 'x'"]),
         (["evaluate", "small", KEYS[0]], [f"results/small/runs/{KEYS[0]}: nothing to evaluate", "capsbench train"]),
-        (["reference", "small", "there"], ["4 runs of small are not finished", KEYS[0]]),
+        (["reference", "small"], ["4 runs of small are not finished", KEYS[0]]),
     ],
     ids=lambda value: " ".join(value),
 )

@@ -40,7 +40,7 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path)
     shutil.copy(plan.path, target / "study.yaml")
     provenance = {
         "study": plan.study.name,
-        "made_by": f"make study STUDY={plan.path}; capsbench reference {plan.path} {target}",
+        "made_by": f"make reference STUDY={plan.path}",
         "summary": summarise_provenance(plan, results),
         "runs": [
             {key: record[key] for key in ("experiment", "variant", "seed", "status", "commit", "digest", "started",
