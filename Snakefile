@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from capsbench.config import load_plan
+from capsbench.data.catalogue import CATALOGUE
 from capsbench.device import count_gpus
 from capsbench.errors import InputError
 from capsbench.sources import PACKAGE, source_path, sources, training_sources

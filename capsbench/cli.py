@@ -62,14 +62,75 @@ def _data_fetch(args: argparse.Namespace, say: Callable[[str], None]) -> None:
     from capsbench.data.catalogue import CATALOGUE
     from capsbench.data.prepare import prepare
 
-    if args.name != "all" and args.name not in CATALOGUE:
-        raise InputError(f"no data set '{args.name}'; there are {', '.join(CATALOGUE)}, all")
+    _check_data_set(args.name, "all")
+    problems = []
     for name in CATALOGUE if args.name == "all" else [args.name]:
-        facts = prepare(name, data.data_root(), args.manifest)
-        say(
-            f"{name}: {facts['train']['images']} training and {facts['test']['images']} test images, checked, "
-            + (f"in {data.data_root() / name}" if CATALOGUE[name].needs_files else "embedded")
+        try:
+            facts = prepare(_whole(name, args.allow_unofficial), data.data_root())
+        except InputError as error:
+            problems.append(name)
+            if args.name != "all":
+                raise
+            say(f"{name}: {error}", sys.stderr)  # type: ignore[call-arg]
+            continue
+        place = f"in {data.data_root() / CATALOGUE[name].folder}" if CATALOGUE[name].needs_files else "embedded"
+        counts = f"{facts['train']['images']:,} training and {facts['test']['images']:,} test images"
+        say(f"{name}: {counts}, checked, {place}")
+        for line in facts["unofficial"]:
+            say(f"{name}: not official: {line}")
+    if problems:
+        raise InputError(f"not there: {', '.join(problems)}")
+
+
+def _data_prepare(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    plan = load_study(args.study)
+    if args.experiment not in plan.study.experiments:
+        raise InputError(
+            f"{plan.path} has no experiment '{args.experiment}'; it has {', '.join(plan.study.experiments)}"
         )
+
+    from capsbench import data
+    from capsbench.data.prepare import prepare
+    from capsbench.run_folder import write_json
+
+    facts = prepare(plan.study.experiments[args.experiment].data, data.data_root())
+    say(f"{args.experiment}: {facts['train']['images']:,} training and {facts['test']['images']:,} test images")
+    for line in facts["unofficial"]:
+        say(f"{args.experiment}: not official: {line}")
+    if args.manifest:
+        write_json(args.manifest, facts)
+
+
+def _data_card(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    _check_data_set(args.name)
+
+    from capsbench import data
+    from capsbench.data.card import write_card
+
+    paths = write_card(_whole(args.name, args.allow_unofficial), data.data_root(), args.output)
+    say(paths[0].read_text(encoding="utf-8"))
+    for path in paths:
+        say(str(path))
+
+
+def _check_data_set(name: str, *more: str) -> None:
+    from capsbench.data.catalogue import CATALOGUE
+
+    if name not in (*CATALOGUE, *more):
+        import difflib
+
+        near = difflib.get_close_matches(name, CATALOGUE, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise InputError(f"no data set '{name}'; {hint}there are {', '.join((*CATALOGUE, *more))}")
+
+
+def _whole(name: str, allow_unofficial: bool) -> Any:
+    """Return a data set as a study has it that says nothing but its name."""
+    from pydantic import TypeAdapter
+
+    from capsbench.config import Data
+
+    return TypeAdapter(Data).validate_python({"name": name, "allow_unofficial": allow_unofficial})
 
 
 def _train(args: argparse.Namespace, say: Callable[[str], None]) -> None:
@@ -119,14 +180,14 @@ def _track(args: argparse.Namespace, say: Callable[[str], None]) -> None:
 
 def _tables(args: argparse.Namespace, say: Callable[[str], None]) -> None:
     from capsbench.analysis.collect import collect, write_runs
-    from capsbench.analysis.tables import TABLES, caption, write_table
+    from capsbench.analysis.tables import caption, paper_table, tables_of, write_table
 
     plan = load_study(args.study)
     folder = args.results / plan.study.name
     runs = collect(plan, args.results)
     write_runs(runs, folder / "runs.csv")
-    for name in plan.study.tables:
-        paths = write_table(TABLES[name](plan, runs), name, folder / "tables", caption(plan))
+    for name in tables_of(plan):
+        paths = write_table(paper_table(name, plan, runs), name, folder / "tables", caption(name, plan))
         say(f"{name}: {', '.join(map(str, paths))}\n")
         say(paths[1].read_text(encoding="utf-8"))
 
@@ -267,15 +328,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(config_commands, "schema", _config_schema, "Print the JSON schema of study files.", writes=False)
 
-    data = commands.add_parser("data", help="fetch and check raw data")
+    data = commands.add_parser("data", help="fetch and check raw data, show what is in it")
     data_commands = data.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
-    name = ("name", {"metavar": "NAME", "help": "a data set, or all"})
-    manifest = (
-        "--manifest",
-        {"type": Path, "metavar": "FILE", "help": "write counts and fingerprints to FILE"},
-    )
+    unofficial = ("--allow-unofficial", {"action": "store_true", "help": "take files whose checksum is another"})
     fetch_text = "Download what is missing into CAPSBENCH_DATA (default: data/) and check every byte."
-    add(data_commands, "fetch", _data_fetch, fetch_text, name, manifest, writes=False)
+    name_or_all = ("name", {"metavar": "NAME", "help": "a data set, or all"})
+    add(data_commands, "fetch", _data_fetch, fetch_text, name_or_all, unofficial, writes=False)
+    add(
+        data_commands, "prepare", _data_prepare, "Fetch and check what an experiment of a study needs.", study,
+        ("experiment", {"metavar": "EXPERIMENT"}),
+        ("--manifest", {"type": Path, "metavar": "FILE", "help": "write counts and fingerprints to FILE"}),
+        writes=False,
+    )  # fmt: skip
+    card_text = "Describe a data set: source, licence, counts, fingerprint, a contact sheet."
+    output = (
+        "--output",
+        {"type": Path, "metavar": "DIR", "default": Path("results/data"), "help": "folder of the card"},
+    )
+    add(data_commands, "card", _data_card, card_text, ("name", {"metavar": "NAME"}), unofficial, output, writes=False)
 
     add(commands, "train", _train, "Train one run, going on from its checkpoint if there is one.", study, run)
     add(commands, "evaluate", _evaluate, "Evaluate a trained run on the test set.", study, run)

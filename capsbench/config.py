@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from capsbench.data.catalogue import CATALOGUE
+from capsbench.data.catalogue import CATALOGUE, Options
 from capsbench.options import Count, Fraction, NonNegative, Positive, model_names, model_options
 from capsbench.study_file import check, read_yaml, refuse
 
@@ -27,20 +27,24 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Data(Strict):
+class _Data(Strict):
     """What is trained and tested on. The test set is always whole."""
 
-    name: Literal[tuple(CATALOGUE)]  # type: ignore[valid-type]
+    name: str
+    options: Options = Options()
     train_images: Count | None = Field(None, description="cut the training set down, stratified; null: all")
     validation_images: Annotated[int, Field(ge=0)] = Field(
         0, description="held out of the training set before it is cut down, stratified"
     )
     split_seed: Seed = Field(0, description="draws the validation set and the cut; the same for all runs")
+    allow_unofficial: bool = Field(
+        False, description="use files whose checksum is not the official one, marked in every table"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         facts = CATALOGUE[self.name]
-        available = facts.train_images
+        available = facts.training_items(self.options)
         if self.train_images is not None and self.train_images < facts.num_classes:
             raise ValueError(f"train_images is {self.train_images}, fewer than the {facts.num_classes} classes")
         wanted = (self.train_images or 1) + self.validation_images
@@ -51,13 +55,28 @@ class Data(Strict):
         return self
 
 
-class Augmentation(Strict):
-    """Drawn for each training image on its own; the default is the paper's (S17): a shift of up to 2 pixels."""
+def _data_class(name: str) -> type[_Data]:
+    options = CATALOGUE[name].options
+    fields: dict[str, Any] = {"name": (Literal[name], ...), "options": (options, options())}
+    return create_model(f"{name}_data", __base__=_Data, **fields)
 
-    shift: Annotated[int, Field(ge=0)] = Field(2, description="pixels, each axis, zeros come in")
+
+if TYPE_CHECKING:
+    Data = _Data
+else:  # one class a data set, told apart by its name
+    Data = Annotated[Union[*map(_data_class, CATALOGUE)], Field(discriminator="name")]
+
+
+class Augmentation(Strict):
+    """Drawn for each training image on its own. What is not set is what the papers do to the data set: see below."""
+
+    shift: Annotated[int, Field(ge=0)] = Field(0, description="pixels, each axis, zeros come in; MNIST: 2, CIFAR-10: 4")
+    flip: bool = Field(False, description="left to right, every second image; CIFAR-10: true")
     rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="degrees, up to this either way")
     scale: Fraction = Field(0.0, description="0.2 draws a factor from 0.8 to 1.2")
     cutout: Annotated[int, Field(ge=0)] = Field(0, description="side of the square set to zero, pixels")
+    brightness: NonNegative = Field(0.0, description="added, up to this either way, of 0 to 1; smallNORB: 63/255")
+    contrast: Fraction = Field(0.0, description="0.8 draws a factor from 0.2 to 1.8; smallNORB: 0.8")
 
 
 class Training(Strict):
@@ -78,6 +97,11 @@ class Training(Strict):
     early_stopping: Count | None = Field(
         None,
         description="stop after so many epochs without a better validation accuracy, keep the best epoch",
+    )
+    stop_at_familiar_accuracy: Fraction | None = Field(
+        None,
+        description="stop once the familiar test reaches it, as the papers do where the test is on novel views or "
+        "transforms, so that networks are compared at equal familiar accuracy; the novel test is never looked at",
     )
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Count = Field(1, description="CPU threads a run computes with; part of what fixes the bytes")
@@ -115,8 +139,8 @@ if TYPE_CHECKING:
     Variant = _Variant
 else:  # one class a model, told apart by the key `model`
     Variant = Annotated[Union[*map(_variant_class, model_names())], Field(discriminator="model")]
-Protocol = Literal["accuracy", "reconstruction"]
-Table = Literal["sabour-table1"]
+Protocol = Literal["accuracy", "familiar", "reconstruction"]
+Table = Literal["sabour-table1", "affnist", "hinton-table1", "hinton-table2"]
 Plot = Literal["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"]
 
 
@@ -129,8 +153,8 @@ class Study(Strict):
     training: Training = Training()
     experiments: Annotated[dict[Name, Experiment], Field(min_length=1)]
     variants: Annotated[dict[Name, Variant], Field(min_length=1)]
-    evaluations: Annotated[list[Protocol], Field(min_length=1)] = ["accuracy", "reconstruction"]
-    tables: list[Table] = ["sabour-table1"]
+    evaluations: Annotated[list[Protocol], Field(min_length=1)] = ["accuracy", "familiar", "reconstruction"]
+    tables: list[Table] | None = Field(None, description="null: those of the papers whose data sets are there")
     plots: list[Plot] = ["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"]
     tracking: bool = Field(True, description="log to MLflow")
 
@@ -139,7 +163,7 @@ class Study(Strict):
         if self.name == "reference":
             raise ValueError("name: results/reference/ is for what is committed; take another name")
         for key in ("seeds", "evaluations", "tables", "plots"):
-            _no_repeats(key, getattr(self, key))
+            _no_repeats(key, getattr(self, key) or [])
         if "accuracy" not in self.evaluations:
             raise ValueError("evaluations: 'accuracy' must be among them, every table rests on it")
         for name, experiment in self.experiments.items():
@@ -224,9 +248,10 @@ def _expand(
     variant = raw["variants"][base]
     layers = (raw, raw["experiments"][experiment], variant)
     grid = variant.get("grid") or {}
+    data = study.experiments[experiment].data
     for values in itertools.product(*grid.values()):
         options = dict(variant.get("options") or {})
-        training: dict[str, Any] = {}
+        training: dict[str, Any] = {"augmentation": CATALOGUE[data.name].augmentation}
         for layer in layers:
             training = _merge(training, layer.get("training") or {})
         variant_name = "-".join(
@@ -245,13 +270,14 @@ def _expand(
         where = f"variants.{base}" + (".grid" if grid else "")
         checked_options = check(model_options(variant["model"]), options, path, where)
         checked_training = check(Training, training, path, f"{where}.training")
-        _check_together(checked_training, study.experiments[experiment].data, path, experiment, where)
+        _check_together(checked_training, data, path, experiment, where)
         yield variant_name, variant["model"], checked_options.model_dump(mode="json"), checked_training
 
 
 def _check_together(training: Training, data: Data, path: Path, experiment: str, where: str) -> None:
     """Refuse a protocol that its data set cannot bear."""
-    side = min(CATALOGUE[data.name].image_shape[1:])
+    facts = CATALOGUE[data.name]
+    side = min(facts.shape(data.options)[1:])
     for name in ("shift", "cutout"):
         if (pixels := getattr(training.augmentation, name)) >= side:
             problem = f"{name} {pixels} is not less than the {side} pixels of an image of {data.name}"
@@ -259,6 +285,19 @@ def _check_together(training: Training, data: Data, path: Path, experiment: str,
     if training.early_stopping and not data.validation_images:
         key = f"experiments.{experiment}.data.validation_images"
         refuse(path, key, "must be positive where early_stopping is on: nothing is chosen on test")
+
+    if training.stop_at_familiar_accuracy and not facts.has_familiar_test(data.options):
+        key = f"experiments.{experiment}.training.stop_at_familiar_accuracy"
+        refuse(path, key, f"the test of {data.name} is as familiar as its training; choose options that make it novel")
+    if training.stop_at_familiar_accuracy and training.early_stopping:
+        refuse(
+            path, f"{where}.training", "early_stopping and stop_at_familiar_accuracy are two stopping rules; take one"
+        )
+
+
+def default_training(data: Data) -> Training:
+    """Return the training protocol of a data set where a study says nothing."""
+    return Training(augmentation=Augmentation(**CATALOGUE[data.name].augmentation))
 
 
 def _label(name: str, value: Any) -> str:

@@ -69,7 +69,7 @@ class ClassCaps(nn.Module):
 class Decoder(nn.Module):
     """The fully connected decoder of S17: two hidden ReLU layers, a sigmoid, so that targets lie in [0, 1].
 
-    values [B, in_features] -> images [B, C, H, W].
+    values [..., in_features] -> images [..., C, H, W].
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Decoder(nn.Module):
         layers += [
             nn.Linear(widths[-1], math.prod(image_shape)),
             nn.Sigmoid(),
-            nn.Unflatten(1, image_shape),
+            nn.Unflatten(-1, image_shape),
         ]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, values: Tensor) -> Tensor:
-        """Values [B, in_features] -> images in [0, 1], [B, C, H, W]."""
+        """Values [..., in_features] -> images in [0, 1], [..., C, H, W]."""
         return self.layers(values)

@@ -1,6 +1,7 @@
-"""Losses: margin and reconstruction (S17), spread (H18). Scalars, means over the batch."""
+"""Losses: margin and reconstruction (S17), spread (H18), cross-entropy. Scalars, means over the batch."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -34,11 +35,27 @@ def spread_loss(activations: Tensor, labels: Tensor, margin: float) -> Tensor:
     return (costs * wrong).sum(dim=1).mean()
 
 
+def classification_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of logits [B, K]: softmax for labels int64 [B], a sigmoid a class for labels [B, S].
+
+    The sigmoid cross-entropies are summed over the classes (S17's MultiMNIST baseline has 10 sigmoids).
+    """
+    if labels.ndim == 1:
+        return F.cross_entropy(logits, labels)
+    targets = present_classes(labels, logits.shape[1], logits.dtype)
+    return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(dim=1).mean()
+
+
+def present_classes(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Labels int64 [B] or [B, S] -> targets [B, K], 1 for each class in the image and 0 for the others."""
+    return F.one_hot(labels.reshape(len(labels), -1), num_classes).sum(dim=1).to(dtype)
+
+
 def reconstruction_loss(reconstructions: Tensor, images: Tensor) -> Tensor:
     """Sum of squared errors an image, mean over the batch: both [B, C, H, W], targets in [0, 1].
 
     S17 adds it to the margin loss with a weight of 0.0005, which belongs to this SUM: over 784 pixels it is
-    0.392 times the mean squared error.
+    0.392 times the mean squared error. Of [B, S, C, H, W], the S sources of an image, the losses add up (S17, 6).
     """
     if reconstructions.shape != images.shape:
         raise ValueError(

@@ -3,9 +3,11 @@
 import hashlib
 from typing import Literal
 
+import numpy as np
 import torch
+from torch import Tensor
 
-Purpose = Literal["initialisation", "order", "augmentation", "dropout"]
+Purpose = Literal["initialisation", "order", "augmentation", "dropout", "pairs", "placement"]
 
 
 def stream_seed(seed: int, purpose: Purpose, epoch: int = 0) -> int:
@@ -17,3 +19,12 @@ def stream_seed(seed: int, purpose: Purpose, epoch: int = 0) -> int:
 def stream(seed: int, purpose: Purpose, epoch: int = 0) -> torch.Generator:
     """Return a CPU generator of its own for (seed, purpose, epoch): the same draws on every device."""
     return torch.Generator().manual_seed(stream_seed(seed, purpose, epoch))
+
+
+def indexed_draws(seed: int, purpose: Purpose, count: int, columns: int) -> Tensor:
+    """Draw uniformly from [0, 1) -> float64 [count, columns]; row i depends on (seed, purpose, i) alone, not on count.
+
+    Philox is a counter-based generator, whose stream numpy keeps the same from version to version.
+    """
+    bits = np.random.Philox(key=stream_seed(seed, purpose))
+    return torch.from_numpy(np.random.Generator(bits).random((count, columns)))

@@ -6,6 +6,7 @@ Found by following imports, so that training rests on the one model that it trai
 import ast
 import functools
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
@@ -43,9 +44,9 @@ def sources(*modules: str) -> list[str]:
     return sorted(source_path(path) for module in found if (path := _file(module)))
 
 
-def training_sources(model: str, data_set: str) -> list[str]:
-    """Return the files that a training of a network on a data set rests on."""
-    return sources("capsbench.training", f"capsbench.models.{model}", f"capsbench.data.{data_set}")
+def training_sources(model: str, data_modules: Iterable[str]) -> list[str]:
+    """Return the files that a training of a network rests on, with those of the modules that make its data."""
+    return sources("capsbench.training", f"capsbench.models.{model}", *data_modules)
 
 
 def content_hash(paths: list[str]) -> str:

@@ -84,8 +84,11 @@ def _one_line(errors: list[Any], model: type[BaseModel], where: str) -> str:
     # an unknown key is most often a misspelt one: it explains the errors that follow from it
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     loc = [str(part) for part in first["loc"] if part != "[key]"]
+    # the name by which pydantic chose the kind of variant or of data set
     if len(loc) > 2 and loc[0] == "variants":
-        del loc[2]  # the model's name, by which pydantic chose the kind of variant
+        del loc[2]
+    if len(loc) > 3 and loc[0] == "experiments" and loc[2] == "data":
+        del loc[3]
     key = ".".join(filter(None, [where, *loc]))
     context = first.get("ctx", {})
     match first["type"]:
@@ -93,15 +96,17 @@ def _one_line(errors: list[Any], model: type[BaseModel], where: str) -> str:
             allowed = _keys_beside(model, first["loc"])
             near = difflib.get_close_matches(loc[-1], allowed, n=1)
             hint = f" (did you mean '{near[0]}'?)" if near else ""
-            text = f"unknown key{hint}; allowed: {', '.join(allowed)}"
+            text = f"unknown key{hint}; allowed: {', '.join(allowed) or 'none'}"
         case "missing":
             text = "is missing"
         case "value_error":
             text = str(context["error"])
         case "union_tag_invalid":
-            key, text = f"{key}.model", f"no model '{context['tag']}'; allowed: {context['expected_tags']}"
+            tag = context["discriminator"].strip("'")
+            kind = {"model": "model", "name": "data set"}[tag]
+            key, text = f"{key}.{tag}", f"no {kind} '{context['tag']}'; allowed: {context['expected_tags']}"
         case "union_tag_not_found":
-            text = "needs a key 'model'"
+            text = f"needs a key {context['discriminator']}"
         case "string_pattern_mismatch":
             text = f"{first['input']!r} is not a name: letters, digits, '.', '_' and '-', no spaces"
         case _:

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from capsbench import data, provenance
 from capsbench.config import Run, Training
-from capsbench.data.batches import ordered_batches, training_batches
-from capsbench.data.catalogue import CATALOGUE
+from capsbench.data.batches import Feed
+from capsbench.data.catalogue import CATALOGUE, Role
 from capsbench.data.splits import stratified_split
 from capsbench.device import claimed_device, describe
 from capsbench.errors import InputError, RunError
-from capsbench.models import Output, build_model, count_parameters, loss_parts
+from capsbench.models import Output, answer, build_model, count_parameters, loss_parts, predicted_classes
 from capsbench.randomness import stream_seed
 from capsbench.run_folder import RunFolder, write_whole
 from capsbench.sources import content_hash, training_sources
@@ -50,6 +50,7 @@ class Progress:
     rows: list[dict[str, Any]] = field(default_factory=list)  # metrics.csv so far
     best_epoch: int = 0
     best_accuracy: float = -1.0
+    familiar_accuracy: float = -1.0
 
 
 def train(
@@ -114,28 +115,35 @@ def _train_on(
     torch.backends.cudnn.benchmark = not training.deterministic
 
     # data: whole arrays on the device
-    source = data.load(run.data.name, root, "train")
+    facts = CATALOGUE[run.data.name]
+    raw = _read(run, root, "train")
     train_indices, validation_indices = stratified_split(
-        source.labels, run.data.validation_images, run.data.train_images, run.data.split_seed
+        torch.from_numpy(raw.labels), run.data.validation_images, run.data.train_images, run.data.split_seed
     )
-    images, labels = source.images[train_indices].to(device), source.labels[train_indices].to(device)
-    validation = source.images[validation_indices].to(device), source.labels[validation_indices].to(device)
+    feed = _feed(run, raw.take(train_indices.numpy()), "train", device)
+    validation, familiar = None, None
+    if len(validation_indices):
+        validation = _feed(run, raw.take(validation_indices.numpy()), "validation", device)
+    if training.stop_at_familiar_accuracy:
+        familiar = _feed(run, _read(run, root, "familiar"), "familiar", device)
     record["data"] = {
-        "fingerprint": source.fingerprint, "train_images": len(images), "validation_images": len(validation[0]),
+        "fingerprint": data.fingerprint([raw.images, raw.labels, *raw.factors.values()]),
+        "train_images": len(train_indices), "validation_images": len(validation_indices), "epoch_images": feed.items,
+        "unofficial": list(raw.unofficial),
     }  # fmt: skip
 
     # model: initialised on the CPU, alike on every device
-    facts = CATALOGUE[run.data.name]
     torch.manual_seed(stream_seed(run.seed, "initialisation"))
     try:
-        model = build_model(run.model, facts.image_shape, facts.num_classes, **run.options).to(device)
+        image_shape = facts.shape(run.data.options)
+        model = build_model(run.model, image_shape, facts.num_classes, **run.options).to(device)
     except ValueError as error:
         raise InputError(str(error)) from None
     record["parameters"] = count_parameters(model)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
     )
-    steps_an_epoch = math.ceil(len(images) / training.batch_size)
+    steps_an_epoch = math.ceil(feed.items / training.batch_size)
 
     identity = {"digest": run.digest, "sources": record["sources"]}
     progress, best_weights = _resume(folder, identity, model, optimizer, say)
@@ -147,9 +155,12 @@ def _train_on(
             started = time.perf_counter()
             epoch = progress.epoch + 1
             torch.manual_seed(stream_seed(run.seed, "dropout", epoch))
-            row = _train_epoch(model, optimizer, images, labels, run, epoch, progress.step, steps_an_epoch)
-            speed = len(images) / (time.perf_counter() - started)
-            row |= {f"validation_{k}": v for k, v in _validate(model, *validation).items()}
+            row = _train_epoch(model, optimizer, feed, run, epoch, progress.step, steps_an_epoch)
+            speed = feed.items / (time.perf_counter() - started)
+            row |= {f"validation_{k}": v for k, v in _validate(model, validation, facts.objects).items()}
+            if familiar is not None:
+                row["familiar_accuracy"] = _validate(model, familiar, facts.objects)["accuracy"]
+                progress.familiar_accuracy = row["familiar_accuracy"]
             seconds = time.perf_counter() - started
             row |= {"seconds": round(seconds, 3), "images_per_second": round(speed, 1)}
 
@@ -185,11 +196,18 @@ def _train_on(
     }  # fmt: skip
 
 
+def _read(run: Run, root: Path, role: Role) -> data.Raw:
+    return data.read_raw(run.data.name, root, role, run.data.allow_unofficial, run.data.options)
+
+
+def _feed(run: Run, raw: data.Raw, role: Role, device: torch.device) -> Feed:
+    return data.make_feed(run.data.name, raw, role, run.data.options, device)
+
+
 def _train_epoch(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    images: Tensor,
-    labels: Tensor,
+    feed: Feed,
     run: Run,
     epoch: int,
     first_step: int,
@@ -200,15 +218,14 @@ def _train_epoch(
     model.train()
     parameters = list(model.parameters())
     history: list[Tensor] = []  # a step: gradient norm and the parts of the loss; stays on the device
-    sums = torch.zeros(3, device=images.device)  # right answers, length of right and of wrong capsules
+    sums = torch.zeros(3, device=feed.labels.device)  # right answers, length of right and of wrong capsules
     step, names, output, rate = first_step, ["gradient_norm"], None, 0.0
-    batches = training_batches(images, labels, training.batch_size, training.augmentation, run.seed, epoch)
-    for batch, targets in batches:
+    for batch in feed.epoch(training.batch_size, training.augmentation, run.seed, epoch):
         rate = learning_rate(training, step, epoch, steps_an_epoch)
         for group in optimizer.param_groups:
             group["lr"] = rate
-        output = model(batch, targets)
-        parts = loss_parts(model, output, batch, targets)
+        output = model(batch.images, batch.labels)
+        parts = loss_parts(model, output, batch.targets, batch.labels)
         optimizer.zero_grad()
         torch.stack(list(parts.values())).sum().backward()
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
@@ -219,14 +236,14 @@ def _train_epoch(
         step += 1
         names = ["gradient_norm", *parts]
         history.append(torch.stack([norm, *parts.values()]).detach())
-        sums += _answers_and_lengths(output, targets)
+        sums += _answers_and_lengths(output, batch.labels)
         if step % STEPS_BETWEEN_CHECKS == 0:
             _check_finite(history[-STEPS_BETWEEN_CHECKS:], names, step)
     _check_finite(history, names, step)
 
     assert output is not None
     means = dict(zip(names, torch.stack(history).double().mean(dim=0).tolist(), strict=True))
-    right, right_length, wrong_length = (sums / len(images)).tolist()
+    right, right_length, wrong_length = (sums / feed.items).tolist()
     has_capsules = output.poses is not None
     return {
         "epoch": epoch, "step": step, "learning_rate": rate,
@@ -264,13 +281,22 @@ def coupling_entropy(couplings: Tensor) -> float:
     return float(entropy / math.log(couplings.shape[2]))
 
 
-def _answers_and_lengths(output: Output, targets: Tensor) -> Tensor:
-    """Sums over a batch: right answers, score of the right class, mean score of the wrong ones -> [3]."""
+def _answers_and_lengths(output: Output, labels: Tensor) -> Tensor:
+    """Sums over a batch: right answers, mean score of the right classes and of the wrong ones -> [3]."""
     scores = output.scores.detach()
-    right_score = scores.gather(1, targets.unsqueeze(1)).squeeze(1)
-    wrong_score = (scores.sum(dim=1) - right_score) / (scores.shape[1] - 1)
-    right = (scores.argmax(dim=1) == targets).to(scores.dtype)
-    return torch.stack([right.sum(), right_score.sum(), wrong_score.sum()])
+    present = labels.reshape(len(labels), -1)  # [B, S], S = 1 but for pairs
+    objects = present.shape[1]
+    right_scores = scores.gather(1, present).sum(dim=1)
+    wrong_score = (scores.sum(dim=1) - right_scores) / (scores.shape[1] - objects)
+    right = _is_right(scores, labels).to(scores.dtype)
+    return torch.stack([right.sum(), right_scores.sum() / objects, wrong_score.sum()])
+
+
+def _is_right(scores: Tensor, labels: Tensor) -> Tensor:
+    """Tell for each image whether all its classes are right -> bool [B]."""
+    if labels.ndim == 1:
+        return predicted_classes(scores) == labels
+    return (predicted_classes(scores, labels.shape[1]) == labels).all(dim=1)
 
 
 def _check_finite(history: list[Tensor], names: list[str], last_step: int) -> None:
@@ -282,20 +308,22 @@ def _check_finite(history: list[Tensor], names: list[str], last_step: int) -> No
 
 
 @torch.no_grad()
-def _validate(model: nn.Module, images: Tensor, labels: Tensor) -> dict[str, float | None]:
-    """Loss and accuracy on whole images of the validation set, or None where there is none."""
-    if len(images) == 0:
+def _validate(model: nn.Module, feed: Feed | None, objects: int) -> dict[str, float | None]:
+    """Loss and accuracy on all fixed items of a feed, or None where there is none."""
+    if feed is None:
         return {"loss": None, "accuracy": None}
     model.eval()
     loss, right = 0.0, 0
-    for batch, targets in ordered_batches(images, labels, EVALUATION_BATCH):
-        output = model(batch)
-        loss += float(sum(loss_parts(model, output, batch, targets).values())) * len(batch)
-        right += int((output.scores.argmax(dim=1) == targets).sum())
-    return {"loss": loss / len(images), "accuracy": right / len(images)}
+    for batch in feed.in_order(EVALUATION_BATCH):
+        output = answer(model, batch.images, objects)
+        loss += float(sum(loss_parts(model, output, batch.targets, batch.labels).values())) * len(batch.labels)
+        right += int(_is_right(output.scores, batch.labels).sum())
+    return {"loss": loss / len(feed.labels), "accuracy": right / len(feed.labels)}
 
 
 def _stops_early(progress: Progress, training: Training) -> bool:
+    if training.stop_at_familiar_accuracy:
+        return progress.familiar_accuracy >= training.stop_at_familiar_accuracy
     if training.early_stopping is None or not progress.best_epoch:
         return False
     return progress.epoch - progress.best_epoch >= training.early_stopping
@@ -347,7 +375,7 @@ def _first_record(run: Run) -> dict[str, Any]:
     return {
         "status": "running",
         "study": run.study, "experiment": run.experiment, "variant": run.variant, "seed": run.seed,
-        "digest": run.digest, "sources": content_hash(training_sources(run.model, run.data.name)),
+        "digest": run.digest, "sources": content_hash(training_sources(run.model, CATALOGUE[run.data.name].modules)),
         "started": provenance.now(),
         "commit": provenance.commit(), "versions": provenance.versions(),
         "machine": provenance.system(),

@@ -17,8 +17,9 @@ def collect(plan: Plan, results: Path) -> pd.DataFrame:
     """Return a row for each run of a study, in the order of its file.
 
     status: ok, diverged, failed; running; missing (never started, or trained under another configuration than the
-    study now has, or not evaluated yet). Numbers are there for `ok` alone: test_error in %, squared_error a test image,
-    parameters, seconds of training, images_per_second. Options of the model are columns `option.NAME`.
+    study now has, or not evaluated yet). Numbers are there for `ok` alone: test_error in % (of pairs the pair-exact
+    error, beside it per_digit_error), familiar_error, squared_error a test image, parameters, seconds of training,
+    images_per_second. unofficial: files that are not the official ones. Options of the model are columns `option.NAME`.
     """
     return pd.DataFrame([_row(run, RunFolder.of(results, run.study, run.key)) for run in plan.runs])
 
@@ -56,10 +57,13 @@ def _row(run: Run, folder: RunFolder) -> dict[str, Any]:
             row["status"] = "missing"
         else:
             row |= {"test_error": accuracy["error"], "test_images": accuracy["images"]}
+            row["per_digit_error"] = accuracy.get("per_digit_error")
+            row["familiar_error"] = _evaluation(folder, "familiar", record["started"]).get("error")
+            row["unofficial"] = "; ".join(dict.fromkeys(record["data"]["unofficial"] + accuracy["unofficial"]))
             row["squared_error"] = _evaluation(folder, "reconstruction", record["started"]).get("squared_error")
             row |= {k: record[k] for k in ("parameters", "seconds", "epochs", "commit")}
             row["train_images"] = record["data"]["train_images"]
-            row["images_per_second"] = row["train_images"] * row["epochs"] / max(row["seconds"], 1e-9)
+            row["images_per_second"] = record["data"]["epoch_images"] * row["epochs"] / max(row["seconds"], 1e-9)
     row |= {f"option.{name}": value for name, value in run.options.items()}
     return row
 

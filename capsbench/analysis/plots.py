@@ -51,12 +51,10 @@ def plot_learning_curves(plan: Plan, results: Path, runs: pd.DataFrame) -> Figur
         return _nothing("no finished run")
     validated = curves["validation_accuracy"].notna().all()
     column = "validation_accuracy" if validated else "train_accuracy"
-    curves["error"] = 100 * (1 - curves[column])
+    curves["error"] = 100 * (1 - curves[column])  # of pairs: pair-exact
     experiments = list(dict.fromkeys(curves["experiment"]))
-    figure, axes = plt.subplots(
-        1, len(experiments), figsize=(6.5 * len(experiments), 4), squeeze=False, layout="constrained"
-    )
-    for axis, experiment in zip(axes[0], experiments, strict=True):
+    figure, axes = _panels(len(experiments), 4)
+    for axis, experiment in zip(axes, experiments, strict=True):
         sns.lineplot(
             curves[curves["experiment"] == experiment], x="epoch", y="error", hue="variant", style="variant",
             markers=True, markevery=max(1, int(curves["epoch"].max()) // 8), errorbar=("pi", 100),
@@ -81,14 +79,8 @@ def plot_error_by_variant(plan: Plan, results: Path, runs: pd.DataFrame) -> Figu
         return _nothing("no finished run")
     experiments = list(dict.fromkeys(done["experiment"]))
     rows = done.groupby("experiment")["variant"].nunique().max()
-    figure, axes = plt.subplots(
-        1,
-        len(experiments),
-        figsize=(6.5 * len(experiments), 1.2 + 0.45 * rows),
-        squeeze=False,
-        layout="constrained",
-    )
-    for axis, experiment in zip(axes[0], experiments, strict=True):
+    figure, axes = _panels(len(experiments), 1.2 + 0.45 * rows)
+    for axis, experiment in zip(axes, experiments, strict=True):
         cells = done[done["experiment"] == experiment]
         variants = list(dict.fromkeys(cells["variant"]))
         sns.swarmplot(cells, x="test_error", y="variant", order=variants, size=6, alpha=0.7, ax=axis)
@@ -143,15 +135,17 @@ def plot_reconstructions(plan: Plan, results: Path, runs: pd.DataFrame) -> Figur
             continue
         with np.load(folder.predictions_path) as arrays:
             if "sample_reconstructions" in arrays:
-                found.append((row, arrays["sample_images"], arrays["sample_reconstructions"]))
+                found.append((row, _sample_strips(arrays)))
     if not found:
         return _nothing("no finished run with reconstruction")
-    height = 1.7 * len(found)
-    figure, axes = plt.subplots(len(found), 1, figsize=(8, height + 0.3), squeeze=False, layout="constrained")
-    for axis, (row, originals, reconstructions) in zip(axes[:, 0], found, strict=True):
-        axis.imshow(np.vstack([_strip(originals), _strip(reconstructions)]), cmap="gray", vmin=0, vmax=255)
-        side = originals.shape[2] + 1
-        axis.set_yticks([side / 2, side * 3 / 2], ["original", "reconstruction"])
+    heights = [0.35 + 0.75 * len(strips) for _, strips in found]
+    figure, axes = plt.subplots(
+        len(found), 1, figsize=(8, sum(heights)), height_ratios=heights, squeeze=False, layout="constrained"
+    )
+    for axis, (row, strips) in zip(axes[:, 0], found, strict=True):
+        axis.imshow(np.vstack(list(strips.values())), cmap="gray", vmin=0, vmax=255)
+        side = next(iter(strips.values())).shape[0]
+        axis.set_yticks([side * (n + 0.5) for n in range(len(strips))], list(strips))
         axis.set_xticks([])
         axis.grid(False)
         axis.set_title(f"{_title(plan, row['experiment'])}, {row['variant']}, seed {row['seed']}", fontsize="small")
@@ -164,6 +158,30 @@ PLOTS: dict[str, Callable[[Plan, Path, pd.DataFrame], Figure]] = {
     "routing_iterations": plot_routing_iterations,
     "reconstructions": plot_reconstructions,
 }
+
+
+def _panels(count: int, height: float) -> tuple[Figure, list[Any]]:
+    """Make `count` axes, two to a row."""
+    columns = min(count, 2)
+    rows = -(-count // columns)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(6.5 * columns, height * rows), squeeze=False, layout="constrained"
+    )
+    axes = list(grid.flat)
+    for left_over in axes[count:]:
+        left_over.axis("off")
+    return figure, axes[:count]
+
+
+def _sample_strips(arrays: Any) -> dict[str, np.ndarray]:
+    """Name -> strip of images, each above its reconstruction; of pairs the pair first, then each digit alone."""
+    targets, found = arrays["sample_targets"], arrays["sample_reconstructions"]
+    if targets.ndim == 4:
+        return {"original": _strip(targets), "reconstruction": _strip(found)}
+    strips = {"pair": _strip(arrays["sample_images"])}
+    for place, name in enumerate(("one digit", "the other")):
+        strips |= {name: _strip(targets[:, place]), f"{name}, reconstructed": _strip(found[:, place])}
+    return strips
 
 
 def _strip(images: np.ndarray) -> np.ndarray:

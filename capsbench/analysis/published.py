@@ -7,12 +7,14 @@ from typing import Any
 
 import yaml
 
-from capsbench.config import Run, Training
+from capsbench.config import Run, Training, default_training
 from capsbench.data.catalogue import CATALOGUE
 from capsbench.options import model_options
 
 # what does not bear on the result, or is held against a minimum instead
 _NOT_PROTOCOL = {"epochs", "device", "threads", "deterministic"}
+# which test items are drawn, and how many, bears on the precision alone; training items count as `images_at_least`
+_NOT_DATA_PROTOCOL = {"train_pairs", "test_pairs", "pair_seed", "transforms_per_image", "transform_seed"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Published:
     error: float
     std: float | None = None
     n: int | None = None
+    familiar: float | None = None
     caveat: str = ""
     from_memory: bool = False
     requirements: dict[str, Any] = field(default_factory=dict)
@@ -44,20 +47,23 @@ def read_published() -> tuple[Published, ...]:
     return tuple(Published(**v, requirements=raw["protocols"][v["protocol"]]) for v in raw["values"])
 
 
-def counterpart(run: Run, table: str) -> Published | None:
-    """Find the published value that a run's method stands beside, be the run comparable or not.
+def counterpart(run: Run, tables: tuple[str, ...]) -> Published | None:
+    """Find the published value that a run's method stands beside in "paper table"s, be the run comparable or not.
 
-    Data set aside: a method keeps its row of the paper's table on a stand-in too, where it is not comparable.
+    A method on a stand-in keeps its row of the paper's table, where it is not comparable.
     """
-    fitting = [
-        p
-        for p in read_published()
-        if f"{p.paper} {p.table}" == table
-        and p.model == run.model
-        and all(run.options.get(name) == value for name, value in p.options.items())
-    ]
-    same_data = [p for p in fitting if p.requirements["data_set"] == run.data.name]
-    return next(iter(same_data or fitting), None)
+    options = run.data.options.model_dump()
+    for published in read_published():
+        required = published.requirements
+        if (
+            f"{published.paper} {published.table}" in tables
+            and published.model == run.model
+            and required["data_set"] == CATALOGUE[run.data.name].paper
+            and all(options.get(name) == value for name, value in required.get("data_options", {}).items())
+            and all(run.options.get(name) == value for name, value in published.options.items())
+        ):
+            return published
+    return None
 
 
 def deviations(run: Run, published: Published) -> list[str]:
@@ -67,23 +73,33 @@ def deviations(run: Run, published: Published) -> list[str]:
     facts = CATALOGUE[run.data.name]
     if run.data.name != required["data_set"]:
         reasons.append(f"{run.data.name} is not {required['data_set']}")
-    train_images = run.data.train_images or facts.train_images - run.data.validation_images
+    available = facts.training_items(run.data.options)
+    train_images = run.data.train_images or available - run.data.validation_images
     if run.data.name == required["data_set"] and train_images < required["train_images_at_least"]:
-        reasons.append(f"{train_images:,} of {facts.train_images:,} training images")
-    if run.training.epochs < required["epochs_at_least"]:
+        reasons.append(f"{train_images:,} of {available:,} training images")
+    if run.training.epochs < required.get("epochs_at_least", 1):
         reasons.append(f"{run.training.epochs} epochs, not {required['epochs_at_least']} or more")
-    defaults = model_options(run.model)().model_dump(mode="json")
-    for name, value in run.options.items():
-        without_decoder = run.options.get("reconstruction") is False
-        if without_decoder and name.startswith(("decoder_", "reconstruction_")):
-            continue  # it cannot act
-        if name not in published.options and value != defaults[name]:
-            reasons.append(f"{name} {_short(value)}, not {_short(defaults[name])}")
-    usual = Training()
-    for name, value in run.training:
-        if name not in _NOT_PROTOCOL and value != getattr(usual, name):
-            reasons.append(f"{name} {_short(value)}, not {_short(getattr(usual, name))}")
+    shown = run.training.epochs * getattr(run.data.options, "train_pairs", train_images)
+    if shown < required.get("images_at_least", 0):
+        reasons.append(f"{shown:,} training images drawn, not {required['images_at_least']:,} or more")
+    usual_data = facts.options().model_dump() | required.get("data_options", {})
+    reasons += _differences(run.data.options.model_dump(), usual_data, _NOT_DATA_PROTOCOL)
+    defaults = model_options(run.model)().model_dump(mode="json") | published.options
+    without_decoder = run.options.get("reconstruction") is False
+    cannot_act = {o for o in run.options if without_decoder and o.startswith(("decoder_", "reconstruction_"))}
+    reasons += _differences(run.options, defaults, cannot_act)
+    usual = Training(**dict(default_training(run.data)) | required.get("training", {}))
+    reasons += _differences(dict(run.training), dict(usual), _NOT_PROTOCOL)
     return reasons
+
+
+def _differences(ours: dict[str, Any], usual: dict[str, Any], leave_out: set[str]) -> list[str]:
+    """Return "name ours, not usual" for each value that differs."""
+    return [
+        f"{name} {_short(value)}, not {_short(usual[name])}"
+        for name, value in ours.items()
+        if name in usual and name not in leave_out and value != usual[name]
+    ]
 
 
 def _short(value: Any) -> str:

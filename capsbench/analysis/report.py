@@ -7,7 +7,7 @@ from pathlib import Path
 import jinja2
 import pandas as pd
 
-from capsbench.analysis.tables import TABLES, caption, for_people, notes
+from capsbench.analysis.tables import caption, for_people, notes, paper_table, tables_of
 from capsbench.config import Plan
 from capsbench.run_folder import RunFolder, write_whole
 
@@ -20,12 +20,14 @@ def write_report(plan: Plan, results: Path, runs: pd.DataFrame) -> Path:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    tables = {name: TABLES[name](plan, runs) for name in plan.study.tables}
+    tables = {name: paper_table(name, plan, runs) for name in tables_of(plan)}
     page = environment.get_template("report.html.j2").render(
         study=plan.study,
-        caption=caption(plan),
         counts=runs["status"].value_counts().to_dict(),
-        tables={name: (for_people(table).to_dict("split"), notes(table)) for name, table in tables.items()},
+        tables={
+            name: (for_people(table).to_dict("split"), caption(name, plan), notes(table))
+            for name, table in tables.items()
+        },
         plots={name: _embedded(folder / "plots" / f"{name}.svg") for name in plan.study.plots},
         provenance=summarise_provenance(plan, results),
     )
@@ -52,9 +54,11 @@ def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
             "versions": versions,
             "machine": f"{machine['device']}; {machine['system']} {machine['release']} {machine['architecture']}",
             f"data fingerprint ({run.data.name})": record["data"]["fingerprint"],
+            f"not the official files ({run.data.name})": "; ".join(record["data"]["unofficial"]),
             "threads a run": str(record["config"]["training"]["threads"]),
         }.items():
-            facts.setdefault(name, {})[value] = None
+            if value:
+                facts.setdefault(name, {})[value] = None
     joined = {name: "; ".join(values) for name, values in facts.items()}
     wall = (max(ends) - min(starts)).total_seconds() if starts else 0.0
     return {

@@ -1,39 +1,82 @@
 """The papers' tables with our numbers beside theirs: one data frame -> csv, Markdown, LaTeX."""
 
+import itertools
 import math
 import string
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from capsbench.analysis.published import counterpart, deviations
+from capsbench.analysis.published import Published, counterpart, deviations
 from capsbench.analysis.statistics import Summary, summarise, verdict
 from capsbench.config import Plan, Run
+from capsbench.data.catalogue import CATALOGUE
 from capsbench.run_folder import write_whole
 
 MISSING = "-"
 _NOT_COMPARABLE = "not comparable: "
 _METHODS = {
     "capsnet": "CapsNet",
-    "cnn_sabour_mnist": "CNN (S17 baseline)",
+    "matrix_capsnet": "matrix capsules",
+    "cnn_sabour_mnist": "CNN (S17, MNIST)",
+    "cnn_sabour_multimnist": "CNN (S17, MultiMNIST)",
+    "cnn_hinton_norb": "CNN (H18)",
     "cnn_matched": "CNN (matched size)",
 }
+_S17 = "Sabour, Frosst, Hinton 2017 (S17)"
+_H18 = "Hinton, Sabour, Frosst 2018 (H18)"
 
 
-def sabour_table1(plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:
-    """S17 Table 1: a row for each experiment and variant, errors in %.
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of the papers: which of a study's runs stand in it, and what they are held against."""
+
+    source: str
+    published: tuple[str, ...]  # "paper table", as in published.yaml
+    holds: Callable[[str, str], bool]  # of (the papers' data set, the view)
+
+
+TABLES = {
+    "sabour-table1": PaperTable(
+        f"{_S17}, Table 1", ("S17 Table 1",), lambda paper, view: paper in ("mnist", "multimnist", "cifar10")
+    ),
+    "affnist": PaperTable(
+        f"{_S17}, section 5.2", ("S17 section 5.2",), lambda paper, view: paper in ("affnist", "mnist-translated")
+    ),
+    "hinton-table1": PaperTable(
+        f"{_H18}, Table 1, and {_S17}, section 7", ("H18 Table 1", "S17 section 7"),
+        lambda paper, view: paper == "smallnorb" and view == "full",
+    ),
+    "hinton-table2": PaperTable(
+        f"{_H18}, Table 2", ("H18 Table 2",), lambda paper, view: paper == "smallnorb" and view != "full"
+    ),
+}  # fmt: skip
+
+
+def tables_of(plan: Plan) -> list[str]:
+    """Return the tables that a study asks for; if it names none, those in which any of its runs stands."""
+    if plan.study.tables is not None:
+        return list(plan.study.tables)
+    return [name for name, table in TABLES.items() if any(_stands_in(table, run) for run in plan.runs)]
+
+
+def paper_table(name: str, plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:
+    """Build a table: a row for each experiment and variant that belongs there, errors in %.
 
     runs: from `collect`. Numbers stay numbers here (mean, std, low, high, n of planned, diverged, failed, published,
-    difference, verdict, parameters, seconds a run); `for_people` turns them into text.
+    difference, verdict, parameters, seconds a run; of pairs the per-digit error too; where the test is on novel views
+    or transforms, the familiar error too); `for_people` turns them into text.
     """
+    table = TABLES[name]
     by_variant: dict[tuple[str, str], Run] = {}
     for run in plan.runs:
-        by_variant.setdefault((run.experiment, run.variant), run)
-    return pd.DataFrame([_row(run, runs[_is_cell(runs, run)]) for run in by_variant.values()])
-
-
-TABLES = {"sabour-table1": sabour_table1}
+        if _stands_in(table, run):
+            by_variant.setdefault((run.experiment, run.variant), run)
+    rows = [_row(run, runs[_is_cell(runs, run)], table) for run in by_variant.values()]
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def for_people(table: pd.DataFrame) -> pd.DataFrame:
@@ -42,20 +85,25 @@ def for_people(table: pd.DataFrame) -> pd.DataFrame:
     Why a row is not comparable goes into a note below the table: see `notes`.
     """
     marks = {why: f"not comparable ({letter})" for why, letter in _reasons(table).items()}
+    daggers = _footnotes(table)
+    rows = list(table.itertuples())
     text = pd.DataFrame(
         {
-            "data": table["data"],
+            "data": [r.data + daggers.get(r.unofficial, "") for r in rows],
             "experiment": table["experiment"],
             "method": table["method"],
             "variant": table["variant"],
             "routing": table["routing"],
             "reconstruction": table["reconstruction"],
-            "ours (error %)": [_mean_std(r) for r in table.itertuples()],
-            "95 % interval": [_interval(r) for r in table.itertuples()],
-            "n": [_count(r) for r in table.itertuples()],
+            "familiar (error %)": [_plus_minus(r.familiar_mean, r.familiar_std) for r in rows],
+            "published familiar": [_number(r.published_familiar, "g") for r in rows],
+            "ours (error %)": [_mean_std(r) for r in rows],
+            "95 % interval": [_interval(r) for r in rows],
+            "n": [_count(r) for r in rows],
             "published": table["published"].fillna(MISSING),
             "difference": [_number(v, "+.2f") for v in table["difference"]],
             "verdict": [marks.get(_why(v), v) for v in table["verdict"]],
+            "per-digit (error %)": [_plus_minus(r.per_digit_mean, r.per_digit_std) for r in rows],
             "parameters": [_number(v, ",.0f") for v in table["parameters"]],
             "time a run": [_duration(v) for v in table["seconds"]],
         }
@@ -66,12 +114,25 @@ def for_people(table: pd.DataFrame) -> pd.DataFrame:
     told_apart = ["data", "experiment", "method", "routing", "reconstruction"]
     if not text.duplicated([c for c in told_apart if c in text]).any():
         text = text.drop(columns="variant")
+    empty = [
+        c for c in ("familiar (error %)", "published familiar", "per-digit (error %)") if set(text[c]) <= {MISSING}
+    ]
+    text = text.drop(columns=empty)
+    if "per-digit (error %)" in text:  # so that the two scores cannot be confused
+        text = text.rename(columns={"ours (error %)": "ours (error %; of pairs: pair-exact)"})
+    if "familiar (error %)" in text:
+        text = text.rename(columns={"ours (error %)": "ours (novel, error %)", "published": "published novel"})
     return text
 
 
 def notes(table: pd.DataFrame) -> list[str]:
-    """Return the notes below the table: each reason why rows are not comparable, once, under its letter."""
-    return [f"({letter}) {why}." for why, letter in _reasons(table).items()]
+    """Return the notes below the table: reasons why rows are not comparable, unofficial files, the papers' caveats."""
+    below = [f"({letter}) {why}." for why, letter in _reasons(table).items()]
+    below += [f"{mark} not the official files: {lines}." for lines, mark in _footnotes(table).items()]
+    caveats = dict.fromkeys(f"{p}: {c}" for p, c in zip(table["published"], table["caveat"], strict=True) if c)
+    if caveats:
+        below.append("Of the published values: " + ". ".join(caveats) + ".")
+    return below
 
 
 def write_table(table: pd.DataFrame, name: str, folder: Path, caption: str) -> list[Path]:
@@ -88,28 +149,31 @@ def write_table(table: pd.DataFrame, name: str, folder: Path, caption: str) -> l
         .format_index(escape="latex", axis="columns")
         .to_latex(hrules=True, caption=_escape(" ".join(below)), label=f"tab:{name}", column_format="l" * text.shape[1])
     )
-    _write_text(paths[2], "% needs \\usepackage{booktabs}\n" + latex.replace("±", r"$\pm$"))
+    for sign, command in (("±", r"$\pm$"), ("†", r"$\dagger$"), ("‡", r"$\ddagger$")):
+        latex = latex.replace(sign, command)
+    _write_text(paths[2], "% needs \\usepackage{booktabs}\n" + latex)
     return paths
 
 
-def caption(plan: Plan) -> str:
+def caption(name: str, plan: Plan) -> str:
     """Say what the table shows and how to read it, in one paragraph."""
     return (
         f"Study '{plan.study.name}'. Test error in %, mean ± standard deviation over the seeds, with the 95 % t "
-        "interval of the mean. n: runs that ended well of those planned. Published: Sabour, Frosst, Hinton 2017 (S17), "
-        "Table 1. Nothing was chosen on the test set."
+        f"interval of the mean. n: runs that ended well of those planned. Published: {TABLES[name].source}. "
+        "Nothing was chosen on the test set."
     )
 
 
-def _row(run: Run, cell: pd.DataFrame) -> dict[str, Any]:
+def _row(run: Run, cell: pd.DataFrame, table: PaperTable) -> dict[str, Any]:
     done = cell[cell["status"] == "ok"]
-    ours = summarise(list(done["test_error"]) if len(done) else [])
-    published = counterpart(run, "S17 Table 1")
+    ours = summarise(_values(done, "test_error"))
+    familiar, per_digit = (summarise(_values(done, name)) for name in ("familiar_error", "per_digit_error"))
+    published = counterpart(run, table.published)
     comparable = published is not None and run.data.name == published.requirements["data_set"]
     return {
         "experiment": run.experiment,
         "data": run.data.name,
-        "method": _METHODS.get(run.model, run.model),
+        "method": _method(run),
         "variant": run.variant,
         "routing": str(run.options.get("iterations", MISSING)),
         "reconstruction": {True: "yes", False: "no"}.get(run.options.get("reconstruction"), MISSING),  # type: ignore[arg-type]
@@ -118,20 +182,51 @@ def _row(run: Run, cell: pd.DataFrame) -> dict[str, Any]:
         "diverged": int((cell["status"] == "diverged").sum()), "failed": int((cell["status"] == "failed").sum()),
         "published": None if published is None else str(published),
         "difference": ours.mean - published.error if published and comparable else math.nan,
-        "verdict": _verdict(run, ours, cell),
+        "verdict": _verdict(run, ours, cell, published),
+        "per_digit_mean": per_digit.mean, "per_digit_std": per_digit.std,
+        "familiar_mean": familiar.mean, "familiar_std": familiar.std,
+        "published_familiar": math.nan if published is None or published.familiar is None else published.familiar,
+        "unofficial": "; ".join(dict.fromkeys(done["unofficial"])) if len(done) else "",
+        "caveat": "" if published is None else published.caveat,
         "parameters": done["parameters"].iloc[0] if len(done) else math.nan,
         "seconds": done["seconds"].mean() if len(done) else math.nan,
     }  # fmt: skip
 
 
-def _verdict(run: Run, ours: Summary, cell: pd.DataFrame) -> str:
-    published = counterpart(run, "S17 Table 1")
+_COLUMNS = [
+    "experiment", "data", "method", "variant", "routing", "reconstruction", "mean", "std", "low", "high", "n",
+    "planned", "diverged", "failed", "published", "difference", "verdict", "per_digit_mean", "per_digit_std",
+    "familiar_mean", "familiar_std", "published_familiar", "unofficial", "caveat", "parameters", "seconds",
+]  # fmt: skip
+
+
+def _stands_in(table: PaperTable, run: Run) -> bool:
+    return table.holds(CATALOGUE[run.data.name].paper, getattr(run.data.options, "view", "full"))
+
+
+def _method(run: Run) -> str:
+    name = _METHODS.get(run.model, run.model)
+    if run.model != "matrix_capsnet":
+        return name
+    # the rows of H18's Table 1 differ in these
+    coordinates = "with" if run.options["coordinate_addition"] else "no"
+    loss = run.options["loss"].replace("_", "-")
+    return f"{name} ({run.options['pose']} pose, {loss} loss, {coordinates} coordinates)"
+
+
+def _values(done: pd.DataFrame, name: str) -> list[float]:
+    return list(done[name].dropna()) if name in done else []
+
+
+def _verdict(run: Run, ours: Summary, cell: pd.DataFrame, published: Published | None) -> str:
     if published is None:
         return "no published value"
     if ours.n == 0:
         ended = (cell["status"].isin(["diverged", "failed"])).any()
         return "no run ended well" if ended else "not run"
     reasons = deviations(run, published)
+    if any(cell["unofficial"].fillna("")):
+        reasons.append("not the official files")
     if not reasons:
         return verdict(ours, published.error, published.std, published.n)
     return _NOT_COMPARABLE + "; ".join(reasons)
@@ -144,7 +239,14 @@ def _why(verdict: str) -> str:
 def _reasons(table: pd.DataFrame) -> dict[str, str]:
     """Return why rows are not comparable -> its letter, in the order of the rows."""
     found = dict.fromkeys(why for why in map(_why, table["verdict"]) if why)
-    return dict(zip(found, string.ascii_lowercase, strict=False))
+    letters = (a + b for a in ("", *string.ascii_lowercase) for b in string.ascii_lowercase)  # a .. z, aa, ab ..
+    return dict(zip(found, letters, strict=False))
+
+
+def _footnotes(table: pd.DataFrame) -> dict[str, str]:
+    """Return the lines about unofficial files -> the mark of the rows that rest on them."""
+    found = dict.fromkeys(lines for lines in table["unofficial"] if lines)
+    return dict(zip(found, (mark * n for n in itertools.count(1) for mark in "†‡"), strict=False))
 
 
 def _is_cell(runs: pd.DataFrame, run: Run) -> "pd.Series[bool]":
@@ -154,7 +256,13 @@ def _is_cell(runs: pd.DataFrame, run: Run) -> "pd.Series[bool]":
 def _mean_std(row: Any) -> str:
     if row.n == 0:
         return "failed" if row.failed else "diverged" if row.diverged else MISSING
-    return f"{row.mean:.2f}" + ("" if math.isnan(row.std) else f" ± {row.std:.2f}")
+    return _plus_minus(row.mean, row.std)
+
+
+def _plus_minus(mean: float, std: float) -> str:
+    if math.isnan(mean):
+        return MISSING
+    return f"{mean:.2f}" + ("" if math.isnan(std) else f" ± {std:.2f}")
 
 
 def _interval(row: Any) -> str:

@@ -1,9 +1,14 @@
-"""Fetching raw data: mirrors in order, a progress bar, checksum before use, whole files only."""
+"""Fetching raw data: mirrors in order, a progress bar, partial downloads taken up again, whole and checked files only.
 
+What has arrived is kept as NAME.part until it is whole and its checksum holds; only then does it get its name.
+"""
+
+import errno
 import hashlib
-import os
+import http.client
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,21 +18,29 @@ from tqdm import tqdm
 from capsbench.errors import InputError
 
 TIMEOUT_SECONDS = 30
+CHUNK = 1 << 16
+# OSError here is the network's: what the disk does is never inside these calls
+NETWORK_ERRORS = (OSError, http.client.HTTPException)
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file by its official name, the md5 of its bytes, and base addresses to try in order."""
+    """A file by its official name, the md5 of its bytes (None: not known), and base addresses to try in order."""
 
     name: str
-    md5: str
+    md5: str | None
     mirrors: tuple[str, ...]
+
+
+class _MirrorError(Exception):
+    """This mirror does not give the file; the next may."""
 
 
 def fetch(file: RemoteFile, folder: Path) -> Path:
     """Download a file into a folder, verified, under a lock so that two processes do not meet.
 
-    Raises InputError where no mirror has it, naming what each answered, or where the disk refuses.
+    Without a known md5 the length alone is checked; what reads the file then checks the content. Raises InputError
+    where no mirror has it, naming what each answered, or where the disk refuses; what arrived stays as NAME.part.
     """
     target = folder / file.name
     try:
@@ -39,32 +52,102 @@ def fetch(file: RemoteFile, folder: Path) -> Path:
             for mirror in file.mirrors:
                 try:
                     return _fetch_from(mirror + file.name, file.md5, target)
-                except (urllib.error.URLError, TimeoutError, ConnectionError, InputError) as error:
-                    problems.append(f"{mirror}: {getattr(error, 'reason', error)}")
+                except _MirrorError as error:
+                    problems.append(f"{mirror}: {error}")
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise InputError(
+                f"no space left on the disk for {target}: make room and fetch again; what has arrived is kept in "
+                f"{_part(target).name} and is not fetched twice"
+            ) from None
         raise InputError(f"cannot write {target}: {error.strerror or error}") from None
+    by_hand = f"md5 {file.md5}" if file.md5 else "its checksum is not known"
     raise InputError(
         f"cannot download {file.name} ({'; '.join(problems)}): is there a network? "
-        f"Or put the file at {target} by hand (md5 {file.md5})"
+        f"Or put the file at {target} by hand ({by_hand})"
     )
 
 
-def _fetch_from(address: str, md5: str, target: Path) -> Path:
-    part = target.with_name(target.name + ".part")
-    digest = hashlib.md5(usedforsecurity=False)
-    with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as response:
-        size = int(response.headers.get("Content-Length") or 0)
-        with part.open("wb") as out, tqdm(total=size, unit="B", unit_scale=True, desc=target.name) as bar:
-            while chunk := response.read(1 << 16):
+def md5_of(path: Path) -> str:
+    """Return the md5 of a file's bytes. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _part(target: Path) -> Path:
+    return target.with_name(f"{target.name}.part")
+
+
+def _fetch_from(address: str, md5: str | None, target: Path) -> Path:
+    part = _part(target)
+    start = part.stat().st_size if part.exists() else 0
+    went_on = _receive(address, part, start, md5)
+    found = md5_of(part)
+    if went_on and md5 not in (None, found):  # the piece may be of another version of the file: once more, whole
+        _receive(address, part, 0, md5)
+        found = md5_of(part)
+    if md5 not in (None, found):
+        part.unlink()
+        raise _MirrorError(f"md5 {found}, expected {md5}")
+    return part.replace(target)
+
+
+def _receive(address: str, part: Path, start: int, md5: str | None) -> bool:
+    """Write an address to a file, from byte START on -> whether what was there before is part of it.
+
+    Raises _MirrorError where it does not arrive whole; what did arrive stays.
+    """
+    with _open(address, start) as response:
+        given = response.headers.get("Content-Range") or ""
+        if response.status == 416 and given == f"bytes */{start}":
+            return True  # nothing is missing
+        if start and response.status != 200 and not (response.status == 206 and given.startswith(f"bytes {start}-")):
+            return _receive(address, part, 0, md5)
+        if response.status == 200:
+            start = 0  # the server sends all of it, range or no range
+        length = response.headers.get("Content-Length")
+        size = start + int(length) if length and length.isdigit() else None
+        if size is None and md5 is None:
+            raise _MirrorError("the server does not say how long the file is, and its checksum is not known")
+        with (
+            part.open("ab" if start else "wb") as out,
+            tqdm(total=size, initial=start, unit="B", unit_scale=True, desc=part.stem) as bar,
+        ):
+            received = start
+            for chunk in _chunks(response):
                 out.write(chunk)
-                digest.update(chunk)
+                received += len(chunk)
                 bar.update(len(chunk))
-    received = part.stat().st_size
-    if size and received != size:
-        part.unlink()
-        raise InputError(f"{received:,} of {size:,} bytes arrived")
-    if digest.hexdigest() != md5:
-        part.unlink()
-        raise InputError(f"md5 {digest.hexdigest()}, expected {md5}")
-    os.replace(part, target)  # noqa: PTH105
-    return target
+    if size is not None and received != size:
+        raise _MirrorError(f"{received:,} of {size:,} bytes arrived; fetching again goes on from there")
+    return start > 0
+
+
+def _open(address: str, start: int) -> http.client.HTTPResponse | urllib.error.HTTPError:
+    """Ask for an address from byte START on -> the answer, of status 200, 206 or (range refused) 416."""
+    request = urllib.request.Request(address, headers={"Range": f"bytes={start}-"} if start else {})
+    try:
+        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and start:
+            return error
+        with error:
+            raise _MirrorError(f"{error.code} {error.reason}") from None
+    except urllib.error.URLError as error:
+        raise _MirrorError(str(error.reason)) from None
+    except NETWORK_ERRORS as error:
+        raise _MirrorError(str(error) or type(error).__name__) from None
+    return response
+
+
+def _chunks(response: http.client.HTTPResponse | urllib.error.HTTPError) -> Iterator[bytes]:
+    while True:
+        try:
+            chunk = response.read(CHUNK)
+        except http.client.IncompleteRead as error:
+            chunk = error.partial
+        except NETWORK_ERRORS as error:
+            raise _MirrorError(f"broke off: {error or type(error).__name__}") from None
+        if not chunk:
+            return
+        yield chunk

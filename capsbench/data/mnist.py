@@ -7,10 +7,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from capsbench.data.download import RemoteFile, fetch
+from capsbench.data.raw import Raw, check_official
 from capsbench.errors import InputError
 
 MIRRORS = (
@@ -27,14 +26,14 @@ FILES = {
 MAGIC = {1: 2049, 3: 2051}  # dimensions -> magic number of unsigned bytes
 
 
-def read(folder: Path, split: str, allow_unofficial: bool = False) -> tuple[Tensor, Tensor, dict[str, np.ndarray]]:
-    """Return images uint8 [N, 1, 28, 28], labels int64 [N], factors. Raises InputError for missing or wrong files."""
+def read(folder: Path, split: str, allow_unofficial: bool = False) -> Raw:
+    """Return images uint8 [N, 1, 28, 28] and labels int64 [N]. Raises InputError for missing or wrong files."""
     prefix = "train" if split == "train" else "t10k"
-    images = read_idx(folder, f"{prefix}-images-idx3-ubyte", 3, allow_unofficial)
-    labels = read_idx(folder, f"{prefix}-labels-idx1-ubyte", 1, allow_unofficial)
+    images, images_unofficial = read_idx(folder, f"{prefix}-images-idx3-ubyte", 3, allow_unofficial)
+    labels, labels_unofficial = read_idx(folder, f"{prefix}-labels-idx1-ubyte", 1, allow_unofficial)
     if len(images) != len(labels):
         raise InputError(f"{folder}: {len(images)} {split} images but {len(labels)} labels")
-    return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.astype(np.int64)), {}
+    return Raw(images[:, np.newaxis], labels.astype(np.int64), unofficial=images_unofficial + labels_unofficial)
 
 
 def download(folder: Path) -> None:
@@ -44,8 +43,10 @@ def download(folder: Path) -> None:
             fetch(RemoteFile(f"{name}.gz", gz_md5, MIRRORS), folder)
 
 
-def read_idx(folder: Path, name: str, dimensions: int, allow_unofficial: bool = False) -> np.ndarray:
-    """Read ROOT/mnist/NAME or NAME.gz into an array uint8 of the dimensions its header gives."""
+def read_idx(
+    folder: Path, name: str, dimensions: int, allow_unofficial: bool = False
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Read FOLDER/NAME or NAME.gz -> an array uint8 of the dimensions its header gives, what is not official."""
     plain, packed = folder / name, folder / f"{name}.gz"
     path = plain if plain.exists() else packed
     if not path.exists():
@@ -57,12 +58,8 @@ def read_idx(folder: Path, name: str, dimensions: int, allow_unofficial: bool = 
         content = path.read_bytes() if path is plain else gzip.decompress(path.read_bytes())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged gzip file ({error}); delete it and fetch it again") from None
-    expected, found = FILES[name][0], hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if found != expected and not allow_unofficial:
-        raise InputError(
-            f"{path}: md5 of the uncompressed bytes is {found}, expected {expected} "
-            f"({len(content):,} bytes): not the official file; delete it and fetch it again"
-        )
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    unofficial = check_official(str(path), found, FILES[name][0], allow_unofficial)
     header = 4 + 4 * dimensions
     if len(content) < header:
         raise InputError(f"{path}: {len(content)} bytes are too short for an idx header of {header}")
@@ -72,4 +69,4 @@ def read_idx(folder: Path, name: str, dimensions: int, allow_unofficial: bool = 
     size = int(np.prod(shape))
     if len(content) - header != size:
         raise InputError(f"{path}: the header promises {size:,} bytes, {len(content) - header:,} follow")
-    return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy()
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape).copy(), unofficial

@@ -7,17 +7,42 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from capsbench.config import Augmentation
+
+
+def augment(images: Tensor, augmentation: Augmentation, generator: Generator) -> Tensor:
+    """Apply what moves, hides or mirrors pixels, in this order: flip, rotation and scale, shift, cutout."""
+    if augmentation.flip:
+        images = flip(images, generator)
+    if augmentation.rotation or augmentation.scale:
+        images = rotate_and_scale(images, augmentation.rotation, augmentation.scale, generator)
+    if augmentation.shift:
+        images = shift(images, augmentation.shift, generator)
+    if augmentation.cutout:
+        images = cutout(images, augmentation.cutout, generator)
+    return images
+
 
 def shift(images: Tensor, pixels: int, generator: Generator) -> Tensor:
     """Move each image by whole pixels, up to `pixels` on each axis, zeros coming in (S17: 2)."""
     batch, _, height, width = images.shape
-    offsets = torch.randint(0, 2 * pixels + 1, (2, batch, 1), generator=generator).to(images.device)
-    padded = F.pad(images, (pixels, pixels, pixels, pixels))
-    rows = offsets[0] + torch.arange(height, device=images.device)  # [B, H]
-    columns = offsets[1] + torch.arange(width, device=images.device)  # [B, W]
-    sample = torch.arange(batch, device=images.device)
-    moved = padded[sample[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # [B, H, W, C]
-    return moved.permute(0, 3, 1, 2).contiguous()
+    offsets = torch.randint(0, 2 * pixels + 1, (2, batch), generator=generator).to(images.device)
+    return windows(images, pixels, height, width)[torch.arange(batch, device=images.device), :, *offsets]
+
+
+def windows(images: Tensor, padding: int, height: int, width: int) -> Tensor:
+    """View all height x width parts of images with a frame of zeros: [N, C, H, W] -> [N, C, rows, columns, h, w].
+
+    windows(...)[image, :, row, column] with indices [B] gathers the parts [B, C, h, w], each from its own place.
+    """
+    padded = F.pad(images, (padding, padding, padding, padding)) if padding else images
+    return padded.unfold(2, height, 1).unfold(3, width, 1)
+
+
+def flip(images: Tensor, generator: Generator) -> Tensor:
+    """Mirror every second image or so, left to right."""
+    mirrored = torch.rand(len(images), 1, 1, 1, generator=generator).to(images.device) < 0.5
+    return torch.where(mirrored, images.flip(3), images)
 
 
 def rotate_and_scale(images: Tensor, degrees: float, scale: float, generator: Generator) -> Tensor:
@@ -44,3 +69,24 @@ def cutout(images: Tensor, side: int, generator: Generator) -> Tensor:
     in_columns = (column >= left) & (column < left + side)  # [B, W]
     hole = in_rows[:, None, :, None] & in_columns[:, None, None, :]  # [B, 1, H, W]
     return images.masked_fill(hole, 0.0)
+
+
+def brightness_and_contrast(images: Tensor, brightness: float, contrast: float, generator: Generator) -> Tensor:
+    """Add up to `brightness` either way, then spread each channel about its mean by 1 - contrast to 1 + contrast.
+
+    Nothing is clipped, as in H18's authors' code. Standardisation afterwards undoes the brightness altogether, and
+    the contrast but for what the channels' means differ.
+    """
+    draws = torch.rand(2, len(images), 1, 1, 1, generator=generator).mul(2).sub(1).to(images.device)
+    images = images + brightness * draws[0]
+    mean = images.mean(dim=(2, 3), keepdim=True)
+    return mean + (images - mean) * (1 + contrast * draws[1])
+
+
+def standardise(images: Tensor) -> Tensor:
+    """Bring each image, all channels together, to mean 0 and std 1: [B, C, H, W].
+
+    The std counts as no less than 1 / sqrt(values), so that an even image stays finite.
+    """
+    std, mean = torch.std_mean(images, dim=(1, 2, 3), correction=0, keepdim=True)
+    return (images - mean) / std.clamp_min(images[0].numel() ** -0.5)

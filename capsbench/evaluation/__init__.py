@@ -1,6 +1,6 @@
 """Evaluation of a finished run on the test set: one pass, then one module a protocol."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +9,20 @@ import torch
 
 from capsbench import data
 from capsbench.config import Run
-from capsbench.data.catalogue import CATALOGUE
+from capsbench.data.catalogue import CATALOGUE, Role
 from capsbench.device import claimed_device
 from capsbench.errors import InputError
 from capsbench.evaluation import accuracy, reconstruction
-from capsbench.evaluation.predictions import predict
+from capsbench.evaluation.predictions import Predictions, predict
 from capsbench.models import build_model
 from capsbench.run_folder import RunFolder, write_json, write_whole
 
-PROTOCOLS = {"accuracy": accuracy.measure, "reconstruction": reconstruction.measure}
+# protocol -> the split that it looks at, and what it measures there
+PROTOCOLS: dict[str, tuple[Role, Callable[[Predictions], dict[str, Any]]]] = {
+    "accuracy": ("test", accuracy.measure),
+    "familiar": ("familiar", accuracy.measure),
+    "reconstruction": ("test", reconstruction.measure),
+}
 
 
 def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -39,21 +44,34 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> d
     if record["status"] == "ok":
         torch.set_num_threads(run.training.threads)
         facts = CATALOGUE[run.data.name]
-        model = build_model(run.model, facts.image_shape, facts.num_classes, **run.options)
+        model = build_model(run.model, facts.shape(run.data.options), facts.num_classes, **run.options)
         model.load_state_dict(torch.load(folder.model_path, map_location="cpu", weights_only=True))
-        test = data.load(run.data.name, root, "test")
+        found = {name: {"status": "not applicable"} for name in protocols}
         with claimed_device(run.training.device) as device:
-            predictions = predict(model.to(device), test.images.to(device), test.labels.to(device))
-        arrays = predictions.arrays()
-        found = {name: PROTOCOLS[name](predictions) for name in protocols}
-        for result in found.values():
-            result["data_fingerprint"] = test.fingerprint
-    for result in found.values():
-        result["training_started"] = record["started"]  # which training this is of: see analysis.collect
+            for role in _roles(run):
+                raw = data.read_raw(run.data.name, root, role, run.data.allow_unofficial, run.data.options)
+                feed = data.make_feed(run.data.name, raw, role, run.data.options, device)
+                predictions = predict(model.to(device), feed)
+                if role == "test":
+                    arrays = predictions.arrays()
+                about = {
+                    "data_fingerprint": data.fingerprint([raw.images, raw.labels, *raw.factors.values()]),
+                    "unofficial": list(raw.unofficial),
+                }
+                for name in protocols:
+                    looks_at, measure = PROTOCOLS[name]
+                    if looks_at == role:
+                        found[name] = measure(predictions) | about
     write_whole(folder.predictions_path, lambda aside: _save(aside, arrays))
-    for name, result in found.items():
-        write_json(folder.evaluation_path(name), result)
+    for name in found:
+        found[name] = found[name] | {"training_started": record["started"]}  # of which training: see analysis.collect
+        write_json(folder.evaluation_path(name), found[name])
     return found
+
+
+def _roles(run: Run) -> tuple[Role, ...]:
+    familiar = CATALOGUE[run.data.name].has_familiar_test(run.data.options)
+    return ("test", "familiar") if familiar else ("test",)
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -6,15 +6,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from capsbench.data.batches import ordered_batches
+from capsbench.data.batches import Batch, Feed
+from capsbench.models import Output, answer
 
 BATCH_SIZE = 500
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """scores float [N, K], labels [N]; for a network with a decoder also squared_errors [N] (sums over an image)
-    and samples: the first test image of each class, originals and reconstructions uint8 [S, C, H, W].
+    """scores float [N, K], averaged over the crops of an image; labels [N], or [N, S] of S objects in an image.
+
+    For a network with a decoder also squared_errors [N], sums over an image and its sources; pixels: so many values
+    an error is the sum of. samples: the first test image of each class, what is to be given back and what was:
+    uint8 [P, C, H, W] or [P, S, C, H, W].
     """
 
     scores: Tensor
@@ -22,37 +26,53 @@ class Predictions:
     pixels: int
     squared_errors: Tensor | None
     sample_images: Tensor
+    sample_targets: Tensor
     sample_reconstructions: Tensor | None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what predictions.npz holds."""
         named = {
             "scores": self.scores, "labels": self.labels, "squared_errors": self.squared_errors,
-            "sample_images": self.sample_images, "sample_reconstructions": self.sample_reconstructions,
+            "sample_images": self.sample_images, "sample_targets": self.sample_targets,
+            "sample_reconstructions": self.sample_reconstructions,
         }  # fmt: skip
         return {name: tensor.cpu().numpy() for name, tensor in named.items() if tensor is not None}
 
 
 @torch.no_grad()
-def predict(model: nn.Module, images: Tensor, labels: Tensor) -> Predictions:
-    """Run a network over images uint8 [N, C, H, W], labels int64 [N], all on one device.
-
-    The decoder is masked by the prediction.
-    """
+def predict(model: nn.Module, feed: Feed) -> Predictions:
+    """Run a network over the fixed items of a feed, both on one device; the decoder is masked by the prediction."""
     model.eval()
-    scores, errors, reconstructed = [], [], []
-    for batch, _ in ordered_batches(images, labels, BATCH_SIZE):
-        output = model(batch)
-        scores.append(output.scores)
-        if output.reconstructions is not None:
-            errors.append((output.reconstructions - batch).square().flatten(1).sum(dim=1))
-            reconstructed.append((output.reconstructions * 255).round().to(torch.uint8))
-    samples = torch.stack([(labels == value).nonzero()[0, 0] for value in labels.unique()])
+    objects = 1 if feed.labels.ndim == 1 else feed.labels.shape[1]
+    scores, errors, pixels = torch.zeros(()), [], 0
+    for view in range(feed.views):
+        found = []
+        for batch in feed.in_order(BATCH_SIZE, view):
+            output = answer(model, batch.images, objects)
+            found.append(output.scores)
+            pixels = batch.targets[0].numel()
+            if output.reconstructions is not None and view == 0:
+                errors.append((output.reconstructions - batch.targets).square().flatten(1).sum(dim=1))
+        scores = scores.to(found[0]) + torch.cat(found) / feed.views
+    batch, output = _samples(model, feed, objects)
     return Predictions(
-        scores=torch.cat(scores),
-        labels=labels,
-        pixels=images[0].numel(),
+        scores=scores,
+        labels=feed.labels,
+        pixels=pixels,
         squared_errors=torch.cat(errors) if errors else None,
-        sample_images=images[samples],
-        sample_reconstructions=torch.cat(reconstructed)[samples] if reconstructed else None,
+        sample_images=_bytes(batch.targets if objects == 1 else batch.images),
+        sample_targets=_bytes(batch.targets),
+        sample_reconstructions=None if output.reconstructions is None else _bytes(output.reconstructions),
     )
+
+
+def _samples(model: nn.Module, feed: Feed, objects: int) -> tuple[Batch, Output]:
+    """Take the first fixed item of each class."""
+    main = feed.labels if objects == 1 else feed.labels[:, 0]
+    chosen = torch.stack([(main == value).nonzero()[0, 0] for value in main.unique()])
+    batch = feed.fixed_batch(chosen, 0)
+    return batch, answer(model, batch.images, objects)
+
+
+def _bytes(images: Tensor) -> Tensor:
+    return (images * 255).round().clamp(0, 255).to(torch.uint8)

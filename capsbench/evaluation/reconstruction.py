@@ -6,7 +6,10 @@ from capsbench.evaluation.predictions import Predictions
 
 
 def measure(predictions: Predictions) -> dict[str, Any]:
-    """Return the squared error: the sum over an image (the scale of S17's loss) and the mean over pixels."""
+    """Return the squared error: the sum over an image (the scale of S17's loss) and the mean over pixels.
+
+    Of pairs both digits are given back, and the sum is over both.
+    """
     if predictions.squared_errors is None:
         return {"status": "not applicable"}
     squared_error = float(predictions.squared_errors.double().mean())

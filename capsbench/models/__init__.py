@@ -3,8 +3,11 @@
 The contract: a file holds one public class, a torch module built as Class(image_shape, num_classes, *, options),
 whose keyword-only arguments are its options with the paper's values as defaults, and that has
 
-    forward(images [B, C, H, W] in [0, 1], labels=None) -> Output
-    loss(output, images, labels) -> {"part": scalar, ...}, the parts adding up to the loss that is trained.
+    forward(images [B, C, H, W], labels=None) -> Output
+    loss(output, targets, labels) -> {"part": scalar, ...}, the parts adding up to the loss that is trained.
+
+labels: int64 [B], or [B, S] of the S classes in an image, ascending. targets: what a decoder should give back, in
+[0, 1], [B, C, H, W] or [B, S, C, H, W]; of most data sets the images themselves.
 """
 
 import importlib
@@ -13,10 +16,10 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from capsbench.models.output import Output
+from capsbench.models.output import Output, answer, predicted_classes
 from capsbench.options import model_class_name, model_names, model_options
 
-__all__ = ["Output", "build_model", "count_parameters", "loss_parts", "model_names"]
+__all__ = ["Output", "answer", "build_model", "count_parameters", "loss_parts", "model_names", "predicted_classes"]
 
 
 def build_model(name: str, image_shape: tuple[int, int, int], num_classes: int, **options: Any) -> nn.Module:
@@ -42,6 +45,6 @@ def count_parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def loss_parts(model: nn.Module, output: Output, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+def loss_parts(model: nn.Module, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Return the parts of a network's loss by name, scalars: what is trained is their sum."""
-    return model.loss(output, images, labels)  # type: ignore[operator]
+    return model.loss(output, targets, labels)  # type: ignore[operator]

@@ -2,11 +2,12 @@
 
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from capsbench.layers import ClassCaps, Decoder, PrimaryCaps, capsule_lengths
-from capsbench.losses import margin_loss, reconstruction_loss
+from capsbench.losses import margin_loss, present_classes, reconstruction_loss
 from capsbench.models.output import Output
 from capsbench.options import Count, Counts, Fraction, NonNegative, Positive
 
@@ -19,7 +20,7 @@ class CapsNet(nn.Module):
     `decoder_input` "selected" (the decoder sees the 16 values of one capsule instead of all 160, masked),
     `weight_std` (the authors' code: 0.1; the paper is silent), `margin_loss_weight` (the authors' code: 1/20).
     The decoder sees the capsule of the true class where labels are given (training), of the predicted class
-    where they are not (test).
+    where they are not (test); of several objects in an image each is decoded alone (S17, section 6).
     """
 
     def __init__(
@@ -75,25 +76,27 @@ class CapsNet(nn.Module):
             self.decoder = Decoder(decoder_values, image_shape, decoder_hidden, decoder_dropout)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
-        """Images [B, C, H, W] in [0, 1] -> scores [B, K] (capsule lengths), poses [B, K, D], the rest."""
+        """Images [B, C, H, W] -> scores [B, K] (capsule lengths), poses [B, K, D], the rest."""
         features = self.conv(images).relu()  # [B, 256, 20, 20]
         inputs = self.primary_caps(features)  # [B, 1152, 8]
         poses, couplings = self.class_caps(inputs)  # [B, K, 16], [B, 1152, K]
         lengths = capsule_lengths(poses)  # [B, K]
         reconstructions = None
         if self.decoder is not None:
-            chosen = lengths.argmax(dim=1) if labels is None else labels
-            mask = F.one_hot(chosen, self.num_classes).to(poses.dtype).unsqueeze(2)  # [B, K, 1]
-            masked = poses * mask  # [B, K, 16]
-            values = masked.flatten(1) if self.decoder_input == "masked" else masked.sum(dim=1)
-            reconstructions = self.decoder(values)  # [B, C, H, W]
+            chosen = lengths.argmax(dim=1) if labels is None else labels  # [B], or [B, S] of several objects
+            mask = F.one_hot(chosen, self.num_classes).to(poses.dtype)  # [B, (S,) K]
+            if self.decoder_input == "masked":
+                values = torch.einsum("b...k,bkd->b...kd", mask, poses).flatten(-2)  # [B, (S,) K * 16]
+            else:
+                values = torch.einsum("b...k,bkd->b...d", mask, poses)  # [B, (S,) 16]
+            reconstructions = self.decoder(values)  # [B, (S,) C, H, W]
         return Output(lengths, poses, reconstructions, couplings)
 
-    def loss(self, output: Output, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Margin loss and 0.0005 x sum of squared errors an image (S17, sections 3 and 4.1)."""
-        targets = F.one_hot(labels, self.num_classes).to(output.scores.dtype)
-        parts = {"margin": self.margin_loss_weight * margin_loss(output.scores, targets, *self.margins)}
+    def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Margin loss and 0.0005 x sum of squared errors an image (S17, sections 3, 4.1 and 6)."""
+        present = present_classes(labels, self.num_classes, output.scores.dtype)
+        parts = {"margin": self.margin_loss_weight * margin_loss(output.scores, present, *self.margins)}
         if output.reconstructions is not None:
-            error = reconstruction_loss(output.reconstructions, images)
+            error = reconstruction_loss(output.reconstructions, targets)
             parts["reconstruction"] = self.reconstruction_weight * error
         return parts

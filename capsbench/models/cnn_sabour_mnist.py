@@ -2,9 +2,9 @@
 
 from itertools import pairwise
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from capsbench.losses import classification_loss
 from capsbench.models.output import Output
 from capsbench.options import Counts, Fraction
 
@@ -36,9 +36,9 @@ class CnnSabourMnist(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
-        """Images [B, C, H, W] in [0, 1] -> scores [B, K], logits."""
+        """Images [B, C, H, W] -> scores [B, K], logits."""
         return Output(self.layers(images))
 
-    def loss(self, output: Output, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Cross-entropy."""
-        return {"cross_entropy": F.cross_entropy(output.scores, labels)}
+        return {"cross_entropy": classification_loss(output.scores, labels)}

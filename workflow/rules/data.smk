@@ -1,12 +1,19 @@
-# raw files -> checked files, with counts and fingerprints that the trainings rest on
+# raw files -> checked files and caches, with counts and fingerprints that the trainings rest on
 
 
 rule data:
     input:
-        lambda w: sources(f"capsbench.data.{w.name}", "capsbench.data.prepare"),
+        lambda w: sources(
+            *CATALOGUE[PLAN.study.experiments[w.experiment].data.name].modules,
+            "capsbench.data.prepare",
+        ),
     output:
-        f"{STUDY}/data/{{name}}.json",
+        f"{STUDY}/data/{{experiment}}.json",
     log:
-        f"{STUDY}/logs/data/{{name}}.log",
+        f"{STUDY}/logs/data/{{experiment}}.log",
+    params:
+        study=STUDY_FILE,
+        data=lambda w: PLAN.study.experiments[w.experiment].data.model_dump_json(),
     shell:
-        "capsbench data fetch {wildcards.name} --manifest {output} --log {log}"
+        "capsbench data prepare {params.study} {wildcards.experiment}"
+        " --manifest {output} --log {log}"

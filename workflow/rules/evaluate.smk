@@ -5,8 +5,7 @@ rule evaluate:
     input:
         model=f"{STUDY}/runs/{RUN}/model.pt",
         sources=lambda w: sources(
-            "capsbench.evaluation",
-            f"capsbench.data.{PLAN.cell(**w).data.name}",
+            "capsbench.evaluation", *CATALOGUE[PLAN.cell(**w).data.name].modules
         ),
     output:
         predictions=f"{STUDY}/runs/{RUN}/predictions.npz",

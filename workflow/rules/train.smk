@@ -3,9 +3,9 @@
 
 rule train:
     input:
-        data=lambda w: f"{STUDY}/data/{PLAN.cell(**w).data.name}.json",
+        data=f"{STUDY}/data/{{experiment}}.json",
         sources=lambda w: training_sources(
-            PLAN.cell(**w).model, PLAN.cell(**w).data.name
+            PLAN.cell(**w).model, CATALOGUE[PLAN.cell(**w).data.name].modules
         ),
     output:
         model=f"{STUDY}/runs/{RUN}/model.pt",

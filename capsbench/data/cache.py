@@ -1,0 +1,83 @@
+"""Prepared arrays on disk, memory-mapped: read in moments by every run after the first.
+
+An entry is a folder named by the hash of what it was made from (checksums of the source files, options, code). It is
+made aside and moved into place whole; before use its bytes are held against the sums written with it, so that an
+entry that is torn, truncated or altered is made again and never used.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+
+from capsbench.errors import InputError
+
+Arrays = dict[str, np.ndarray]
+
+
+def cache_folder() -> Path:
+    """Return the folder of prepared arrays: CAPSBENCH_CACHE, else capsbench/ in the user's cache folder."""
+    if named := os.environ.get("CAPSBENCH_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capsbench"
+
+
+def cached(name: str, made_from: Mapping[str, Any], build: Callable[[], Arrays]) -> Arrays:
+    """Return the arrays of an entry, copy-on-write memory maps, building them where they are not there or not whole.
+
+    made_from: all that decides the arrays. Raises InputError where the disk refuses.
+    """
+    key = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
+    entry = cache_folder() / f"{name}-{key}"
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(entry.with_name(f".{entry.name}.lock")):
+            arrays = _read(entry)
+            if arrays is None:
+                _write(entry, build())
+                arrays = _read(entry)
+            if arrays is None:
+                raise InputError(f"{entry}: what was written there does not read back; is the disk sound?")
+            return arrays
+    except OSError as error:
+        raise InputError(
+            f"cannot keep prepared data in {cache_folder()}: {error.strerror or error}; "
+            "CAPSBENCH_CACHE names another folder"
+        ) from None
+
+
+def _write(entry: Path, arrays: Arrays) -> None:
+    aside = entry.with_name(f".{entry.name}.part")
+    for old in (aside, entry):
+        shutil.rmtree(old, ignore_errors=True)
+    aside.mkdir()
+    try:
+        for name, array in arrays.items():
+            np.save(aside / f"{name}.npy", np.ascontiguousarray(array), allow_pickle=False)
+        sums = {name: _sum(array) for name, array in arrays.items()}
+        (aside / "sums.json").write_text(json.dumps(sums))
+        aside.replace(entry)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _read(entry: Path) -> Arrays | None:
+    """Return an entry's arrays, or None if any of it is missing, torn or not what was written."""
+    try:
+        sums = json.loads((entry / "sums.json").read_text())
+        arrays = {name: np.load(entry / f"{name}.npy", mmap_mode="c", allow_pickle=False) for name in sums}
+    except (OSError, EOFError, ValueError, TypeError, AttributeError):
+        return None
+    return arrays if all(_sum(array) == sums[name] for name, array in arrays.items()) else None
+
+
+def _sum(array: np.ndarray) -> str:
+    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
