@@ -25,8 +25,8 @@ POSE_SIZE = SIDE * SIDE
 # beta_u = BETA_U_UNIT x a learnt number, so that 1 is the entropy of a unit Gaussian.
 BETA_U_UNIT = (math.log(2 * math.pi) + 1) / 2
 
-# Votes, in numbers, that are made at once: such as come and go in the memory that a CPU's process keeps, and as many
-# as take 2 GiB of a GPU.
+# How many numbers of votes are made at once. On a CPU 16 MiB: memory that the process keeps, where larger pieces come
+# fresh from the system each time, which costs more than making the votes twice. On a GPU 2 GiB.
 CPU_VOTES = 2**22
 GPU_VOTES = 2**29
 

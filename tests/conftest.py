@@ -25,6 +25,13 @@ def mnist_root() -> Path:
     return root
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_the_tests(tmp_path_factory, worker_id) -> None:
+    """Prepared arrays of the tests, apart from the user's and shared by the processes of one test session."""
+    base = tmp_path_factory.getbasetemp()
+    os.environ["CAPSBENCH_CACHE"] = str((base if worker_id == "master" else base.parent) / "cache")
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
     import torch

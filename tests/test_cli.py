@@ -81,7 +81,10 @@ def test_version(capsys):
         (["config", "show", "there/nosuch.yaml"], ["there/nosuch.yaml: no such study file"]),
         (["config", "show", "bad"], ["configs/bad.yaml: seds: ", "did you mean 'seeds'"]),
         (["tables", "bad"], ["configs/bad.yaml: seds: "]),
-        (["data", "fetch", "mnits"], ["no data set 'mnits'", "digits, mnist, all"]),
+        (
+            ["data", "fetch", "mnits"],
+            ["no data set 'mnits'; did you mean mnist? there are digits, mnist", "cifar10, all"],
+        ),
         (["train", "small", "digits/capsnet-iterations2/seed0"], ["no run", "did you mean digits/capsnet-iterations"]),
         (["train", "small", "x"], ["no run 'x'", "capsbench config show configs/small.yaml"]),
         (["evaluate", "small", "x"], ["no run 'x'"]),

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from capsbench.losses import margin_loss, reconstruction_loss, spread_loss
+from capsbench.losses import classification_loss, margin_loss, present_classes, reconstruction_loss, spread_loss
 
 
 def test_margin_loss_by_hand():
@@ -44,6 +44,27 @@ def test_reconstruction_loss_is_the_sum_of_squares_an_image():
     assert loss == 784 * 0.25
     # S17's 0.0005 on the sum is 0.392 on the mean
     torch.testing.assert_close(0.0005 * loss, 0.392 * torch.nn.functional.mse_loss(reconstructions, images))
+
+
+def test_classification_loss_is_softmax_for_one_object_and_a_sigmoid_a_class_for_several():
+    logits = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
+    one = torch.tensor([0, 1])
+    expected = -(logits.softmax(dim=1)[[0, 1], one]).log().mean()
+    torch.testing.assert_close(classification_loss(logits, one), expected)
+    chance = logits.sigmoid()
+    said = torch.stack([chance[0, 0], 1 - chance[0, 1], chance[0, 2], 1 - chance[1, 0], chance[1, 1], chance[1, 2]])
+    several = torch.tensor([[0, 2], [1, 2]])
+    torch.testing.assert_close(classification_loss(logits, several), -said.log().sum() / 2)
+
+
+def test_present_classes_are_marked_for_one_and_for_several_labels():
+    assert present_classes(torch.tensor([2, 0]), 3).tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert present_classes(torch.tensor([[0, 2]]), 3).tolist() == [[1, 0, 1]]
+
+
+def test_reconstruction_losses_of_several_sources_add_up():
+    images = torch.zeros(4, 2, 1, 6, 6)
+    assert reconstruction_loss(torch.full_like(images, 0.5), images) == 2 * 36 * 0.25
 
 
 def test_reconstruction_loss_refuses_shapes_that_would_broadcast():

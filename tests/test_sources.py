@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 
 import capsbench
+from capsbench.data.catalogue import CATALOGUE
 from capsbench.sources import sources
 
 PACKAGE = Path(capsbench.__file__).parent
-TRAINING = ("capsbench.training", "capsbench.models.capsnet", "capsbench.data.digits")
+TRAINING = ("capsbench.training", "capsbench.models.capsnet", *CATALOGUE["digits"].modules)
 
 
 def names(*modules: str) -> set[str]:
@@ -28,6 +29,8 @@ def names(*modules: str) -> set[str]:
         "data/batches.py",
         "data/transforms.py",
         "data/digits.py",
+        "data/feeds.py",
+        "data/plain.py",
         "randomness.py",
     ],
 )
@@ -41,6 +44,9 @@ def test_training_rests_on_what_it_computes_with(name):
         "models/cnn_matched.py",
         "models/cnn_sabour_mnist.py",
         "data/mnist.py",
+        "data/pairs.py",
+        "data/norb.py",
+        "data/catalogue.py",
         "tracking.py",
         "config.py",
         "cli.py",
@@ -50,6 +56,13 @@ def test_training_rests_on_what_it_computes_with(name):
 def test_training_does_not_rest_on_other_models_nor_on_messages(name):
     assert (PACKAGE / name).exists()
     assert name not in names(*TRAINING)
+
+
+def test_a_training_on_pairs_rests_on_the_pairs_and_their_digits():
+    found = names("capsbench.training", *CATALOGUE["multimnist"].modules)
+    assert {"data/pairs.py", "data/mnist.py", "data/batches.py"} <= found
+    assert not {"data/affine.py", "data/norb.py", "data/digits.py"} & found
+    assert {"data/affine.py", "data/affnist.py", "data/mnist.py"} <= names(*CATALOGUE["affnist"].modules)
 
 
 def test_training_does_not_rest_on_analysis_or_evaluation():

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import go, metrics, plan_of, run_of, same_weights, weights
+from small_runs import Stop, go, metrics, plan_of, run_of, same_weights, stop_after, weights
 
 from capsbench import training as module
 from capsbench.config import Training
-from capsbench.data.batches import training_batches
+from capsbench.data.batches import Feed
 from capsbench.errors import InputError, RunError
 from capsbench.run_folder import RunFolder
 from capsbench.training import coupling_entropy, learning_rate, train
@@ -93,7 +93,7 @@ def test_divergence_names_the_first_bad_step(tmp_path, monkeypatch):
     run = run_of(tmp_path, data={"train_images": 320}, batch_size=32)
     calls = []
 
-    def parts_with_nan(model, output, images, labels):
+    def parts_with_nan(model, output, targets, labels):
         calls.append(1)
         factor = math.nan if len(calls) == 7 else 1.0
         return {"good": output.scores.sum() * 0 + 1, "bad": output.scores.mean() * factor}
@@ -120,22 +120,38 @@ def test_a_fault_of_the_machine_is_a_failure(tmp_path, monkeypatch):
 
 
 def test_training_never_sees_the_test_set(tmp_path, monkeypatch):
-    splits = []
-    load = module.data.load
-    monkeypatch.setattr(module.data, "load", lambda n, r, split, **o: splits.append(split) or load(n, r, split, **o))
+    roles = []
+    read = module.data.read_raw
+    monkeypatch.setattr(module.data, "read_raw", lambda n, r, role, *o: roles.append(role) or read(n, r, role, *o))
     go(run_of(tmp_path, early_stopping=1), tmp_path / "r")
-    assert splits == ["train"]
+    assert roles == ["train"]
+
+
+def test_stopping_at_a_familiar_accuracy_looks_at_the_familiar_test_alone(tmp_path, monkeypatch):
+    roles = []
+    read = module.data.read_raw
+    monkeypatch.setattr(module.data, "read_raw", lambda n, r, role, *o: roles.append(role) or read(n, r, role, *o))
+    data = {"name": "affdigits", "train_images": None, "validation_images": 0}
+    run = run_of(tmp_path, data=data, epochs=8, learning_rate=0.003, stop_at_familiar_accuracy=0.25)
+    _, folder = go(run, tmp_path / "r")
+    assert roles == ["train", "familiar"]
+    found = [float(row["familiar_accuracy"]) for row in metrics(folder)]
+    assert found[-1] >= 0.25
+    assert all(accuracy < 0.25 for accuracy in found[:-1])
+    assert folder.read_record()["epochs"] == len(found) < 8
 
 
 def test_variants_at_one_seed_see_the_same_batches(tmp_path, monkeypatch):
     seen = {}
 
-    def spy(*arguments):
-        for batch, labels in training_batches(*arguments):
-            seen[key].append((batch, labels))
-            yield batch, labels
+    epoch = Feed.epoch
 
-    monkeypatch.setattr(module, "training_batches", spy)
+    def spy(*arguments):
+        for batch in epoch(*arguments):
+            seen[key].append(batch)
+            yield batch
+
+    monkeypatch.setattr(Feed, "epoch", spy)
     for key, model, options in (("a", "capsnet", {}), ("b", "capsnet", {"iterations": 1}), ("c", "cnn_matched", {})):
         seen[key] = []
         go(run_of(tmp_path, model, options), tmp_path / key)
@@ -162,6 +178,7 @@ def last_row(tmp_path, name, **training):
         {"gradient_clip": 0.01},
         {"augmentation": {"shift": 0}},
         {"augmentation": {"rotation": 20}},
+        {"augmentation": {"flip": True}},
     ],
     ids=str,
 )
@@ -194,7 +211,7 @@ def test_early_stopping_keeps_the_best_epoch_of_the_validation_set(tmp_path, mon
     accuracies = iter([0.2, 0.5, 0.4, 0.5, 0.9, 0.9])
     states = []
 
-    def validate(model, images, labels):
+    def validate(model, feed, objects):
         states.append({k: v.clone() for k, v in model.state_dict().items()})
         return {"loss": 1.0, "accuracy": next(accuracies)}
 
@@ -225,6 +242,28 @@ def test_the_decoder_is_given_labels_in_training_and_none_in_validation(tmp_path
     )
     go(run_of(tmp_path, epochs=1), tmp_path / "r")
     assert set(given) == {(True, True), (False, False)}
+
+
+@pytest.mark.parametrize("model", ["capsnet", "cnn_matched"])
+@pytest.mark.parametrize(
+    ("name", "options", "epoch_images"),
+    [("multidigits", {"train_pairs": 200}, 200), ("affdigits", {}, 96), ("toynorb", {"lightings": 1}, 96)],
+)
+def test_every_kind_of_task_trains_and_goes_on_where_it_was(tmp_path, model, name, options, epoch_images):
+    data = {"name": name, "options": options, "train_images": 96, "validation_images": 50}
+    run = run_of(tmp_path, model, {"parameters": 30000} if model == "cnn_matched" else {}, data, epochs=2)
+    _, folder = go(run, tmp_path / "r")
+    rows = metrics(folder)
+    assert float(rows[1]["train_loss"]) < float(rows[0]["train_loss"])
+    record = folder.read_record()
+    assert record["data"] | {"fingerprint": "", "unofficial": []} == {
+        "fingerprint": "", "train_images": 96, "validation_images": 50, "epoch_images": epoch_images, "unofficial": [],
+    }  # fmt: skip
+    with pytest.raises(Stop):
+        go(run, tmp_path / "s", reached=stop_after(1))
+    resumed = go(run, tmp_path / "s")[1]
+    assert metrics(resumed) == rows
+    assert same_weights(weights(resumed), weights(folder))
 
 
 def rate(step, epoch=1, steps_an_epoch=100, **options):

@@ -25,6 +25,7 @@ STARTED = "2026-01-01T00:00:00Z"
 OF_THIS = {"training_started": STARTED}
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SAMPLES = np.arange(10 * 28 * 28, dtype=np.uint8).reshape(10, 1, 28, 28)
+PAIR_SOURCES = np.arange(9 * 2 * 36 * 36, dtype=np.uint8).reshape(9, 2, 1, 36, 36)
 
 
 @pytest.fixture
@@ -54,9 +55,21 @@ def plan(make_plan: Callable[..., Plan]) -> Plan:
 
 @pytest.fixture
 def write_run(results: Path) -> Callable[..., RunFolder]:
-    """Write the folder of a run that ended (or not) with a status; keywords replace values of run.yaml."""
+    """Write the folder of a run that ended (or not) with a status; keywords replace values of run.yaml.
 
-    def write(run: Run, status: str = "ok", error: float = 1.0, evaluated: bool = True, **record: Any) -> RunFolder:
+    familiar, per_digit: errors that stand beside the test error. unofficial: lines about files, of training and test.
+    """
+
+    def write(
+        run: Run,
+        status: str = "ok",
+        error: float = 1.0,
+        evaluated: bool = True,
+        familiar: float | None = None,
+        per_digit: float | None = None,
+        unofficial: tuple[str, ...] = (),
+        **record: Any,
+    ) -> RunFolder:
         folder = RunFolder.of(results, run.study, run.key)
         facts: dict[str, Any] = {
             "status": status, "study": run.study, "experiment": run.experiment, "variant": run.variant,
@@ -67,12 +80,15 @@ def write_run(results: Path) -> Callable[..., RunFolder]:
         }  # fmt: skip
         if status in ("ok", "diverged"):
             facts |= {
-                "data": {"fingerprint": "f" * 64, "train_images": 1158, "validation_images": 100},
+                "data": {
+                    "fingerprint": "f" * 64, "train_images": 1158, "validation_images": 100, "epoch_images": 1158,
+                    "unofficial": list(unofficial),
+                },
                 "parameters": 1234567, "epochs": 2, "seconds": 90.0, "finished": "2026-01-01T00:02:00Z",
             }  # fmt: skip
             _write_metrics(folder)
             if evaluated:
-                _write_evaluations(folder, run, status, error)
+                _write_evaluations(folder, run, status, error, familiar, per_digit, unofficial)
         folder.write_record(facts | record)
         return folder
 
@@ -87,15 +103,29 @@ def _write_metrics(folder: RunFolder) -> None:
     folder.write_metrics(rows)
 
 
-def _write_evaluations(folder: RunFolder, run: Run, status: str, error: float) -> None:
+def _write_evaluations(
+    folder: RunFolder,
+    run: Run,
+    status: str,
+    error: float,
+    familiar: float | None,
+    per_digit: float | None,
+    unofficial: tuple[str, ...],
+) -> None:
     if status == "diverged":
         write_json(folder.evaluation_path("accuracy"), {"status": "diverged", **OF_THIS})
         return
-    write_json(folder.evaluation_path("accuracy"), {"status": "ok", "images": 539, "error": error, **OF_THIS})
-    arrays = {"sample_images": SAMPLES}
+    found = {"status": "ok", "images": 539, "error": error, "unofficial": list(unofficial), **OF_THIS}
+    if per_digit is not None:
+        found |= {"pair_exact_error": error, "per_digit_error": per_digit}
+    write_json(folder.evaluation_path("accuracy"), found)
+    about_familiar = {"status": "not applicable"} if familiar is None else {"status": "ok", "error": familiar}
+    write_json(folder.evaluation_path("familiar"), {**about_familiar, **OF_THIS})
+    targets = SAMPLES if per_digit is None else PAIR_SOURCES
+    arrays = {"sample_images": SAMPLES if per_digit is None else targets.max(axis=1), "sample_targets": targets}
     if run.options.get("reconstruction"):
         write_json(folder.evaluation_path("reconstruction"), {"status": "ok", "squared_error": 20.5, **OF_THIS})
-        arrays["sample_reconstructions"] = 255 - SAMPLES
+        arrays["sample_reconstructions"] = 255 - targets
     else:
         write_json(folder.evaluation_path("reconstruction"), {"status": "not applicable", **OF_THIS})
     np.savez(folder.predictions_path, **arrays)

@@ -4,6 +4,7 @@ import pytest
 from capsbench.analysis.collect import collect, learning_curves, write_runs
 from capsbench.errors import InputError
 
+UNOFFICIAL = ("train-dat.mat: md5 12, the official file's is 34", "test-dat.mat: md5 5, the official file's is 6")
 NUMBERS = ["test_error", "test_images", "squared_error", "parameters", "seconds", "epochs", "images_per_second"]
 
 
@@ -93,3 +94,40 @@ def test_a_damaged_evaluation_is_named(plan, write_run, results):
     folder.evaluation_path("accuracy").write_text("{")
     with pytest.raises(InputError, match=r"accuracy\.json: damaged"):
         collect(plan, results)
+
+
+def test_of_pairs_the_per_digit_error_stands_beside_the_pair_exact_one(plan, write_run, results):
+    write_run(plan.runs[0], error=5.2, per_digit=2.7)
+    write_run(plan.runs[1], error=4.0)
+    frame = collect(plan, results)
+    assert frame.loc[0, ["test_error", "per_digit_error"]].to_list() == [5.2, 2.7]
+    assert pd.isna(frame.loc[1, "per_digit_error"])
+
+
+def test_the_familiar_error_is_of_its_own_evaluation(plan, write_run, results):
+    write_run(plan.runs[0], error=13.5, familiar=3.7)
+    folder = write_run(plan.runs[1], error=13.5, familiar=3.7)
+    path = folder.evaluation_path("familiar")
+    path.write_text(path.read_text().replace("2026-01-01", "2025-01-01"))  # of the training before
+    write_run(plan.runs[2], error=1.0)
+    frame = collect(plan, results)
+    assert frame.loc[0, ["test_error", "familiar_error"]].to_list() == [13.5, 3.7]
+    assert frame.loc[1:2, "familiar_error"].isna().all()
+
+
+def test_unofficial_files_of_training_and_of_test_are_named_once(plan, write_run, results):
+    both, training, _ = plan.runs[:3]
+    folder = write_run(both, unofficial=UNOFFICIAL)
+    record = folder.read_record()
+    folder.write_record({**record, "data": {**record["data"], "unofficial": [UNOFFICIAL[0]]}})
+    write_run(training, unofficial=UNOFFICIAL[:1])
+    write_run(plan.runs[2])
+    assert list(collect(plan, results)["unofficial"][:3]) == ["; ".join(UNOFFICIAL), UNOFFICIAL[0], ""]
+
+
+def test_speed_counts_the_images_of_an_epoch(plan, write_run, results):
+    data = {"fingerprint": "f", "train_images": 1158, "epoch_images": 60_000, "unofficial": []}
+    write_run(plan.runs[0], data=data)
+    row = collect(plan, results).loc[0]
+    assert row["train_images"] == 1158
+    assert row["images_per_second"] == pytest.approx(60_000 * 2 / 90)

@@ -10,10 +10,14 @@ from capsbench.analysis.plots import (
     PLOTS,
     plot_error_by_variant,
     plot_learning_curves,
+    plot_reconstructions,
     plot_routing_iterations,
     write_plots,
 )
 from capsbench.config import Plot
+
+SAMPLES = np.arange(10 * 28 * 28, dtype=np.uint8).reshape(10, 1, 28, 28)  # as in conftest
+PAIR_SOURCES = np.arange(9 * 2 * 36 * 36, dtype=np.uint8).reshape(9, 2, 1, 36, 36)
 
 
 def write(plan, results):
@@ -127,3 +131,45 @@ def test_a_run_without_error_can_be_drawn(plan, write_run, results):
     folder.write_metrics([{"epoch": 1, "train_accuracy": 1.0, "validation_accuracy": 1.0}])
     paths = write(plan, results)
     assert [path.stem for path in paths if says_nothing(path)] == []
+
+
+PAIRS = """\
+name: pairs
+seeds: [0]
+training: {epochs: 2}
+experiments: {pairs: {data: {name: multidigits, validation_images: 100}}}
+variants: {capsnet: {model: capsnet}, cnn: {model: cnn_matched}}
+"""
+
+
+def test_reconstructions_of_pairs_show_each_digit_below_the_pair(make_plan, write_run, figure_of):
+    plan = make_plan(PAIRS)
+    for run in plan.runs:
+        write_run(run, per_digit=0.5)
+    (axis,) = figure_of(plot_reconstructions, plan).axes  # of the network with a decoder alone
+    assert [text.get_text() for text in axis.get_yticklabels()] == [
+        "pair", "one digit", "one digit, reconstructed", "the other", "the other, reconstructed",
+    ]  # fmt: skip
+    drawn = axis.get_images()[0].get_array()
+    assert drawn.shape == (5 * 37, 9 * 37)
+    first = [drawn[row * 37 : row * 37 + 36, :36] for row in range(5)]
+    np.testing.assert_array_equal(first[1], PAIR_SOURCES[0, 0, 0])
+    np.testing.assert_array_equal(first[3], PAIR_SOURCES[0, 1, 0])
+    np.testing.assert_array_equal(first[0], PAIR_SOURCES[0, :, 0].max(axis=0))
+    np.testing.assert_array_equal(first[4], 255 - first[3])
+
+
+def test_reconstructions_show_the_target_above_what_was_made_of_it(finished, figure_of):
+    axes = figure_of(plot_reconstructions, finished).axes
+    assert len(axes) == 2  # the CNN has no decoder
+    assert [text.get_text() for text in axes[0].get_yticklabels()] == ["original", "reconstruction"]
+    drawn = axes[0].get_images()[0].get_array()
+    np.testing.assert_array_equal(drawn[:28, 29:57], SAMPLES[1, 0])
+    np.testing.assert_array_equal(drawn[29:57, 29:57], 255 - SAMPLES[1, 0])
+
+
+def test_panels_say_what_a_data_set_is(make_plan, write_run, figure_of):
+    plan = make_plan(PAIRS.replace("pairs: {data: {name: multidigits", "affnist: {data: {name: affnist-generated"))
+    write_run(plan.runs[0], familiar=1.0)
+    (axis,) = figure_of(plot_learning_curves, plan).axes
+    assert axis.get_title() == "affnist (affine images generated from MNIST)"

@@ -49,6 +49,18 @@ def test_a_finished_study_is_copied_with_its_provenance(plan, write_run, refer):
     assert [run["status"] for run in provenance["runs"]] == ["ok"] * 8 + ["diverged"]
 
 
+def test_a_reference_holds_the_tables_of_its_data_sets_and_their_files(plan, write_run, refer):
+    line = "train-dat.mat: md5 12, the official file's is 34"
+    write_all(plan, write_run, unofficial=(line,))
+    target = refer()
+    assert sorted(path.name for path in (target / "tables").iterdir()) == [
+        f"sabour-table1.{ending}" for ending in ("csv", "md", "tex")
+    ]
+    provenance = yaml.safe_load((target / "provenance.yaml").read_text())
+    assert provenance["runs"][-1]["data"]["unofficial"] == [line]
+    assert provenance["summary"]["not the official files (digits)"] == line
+
+
 def test_an_older_reference_is_replaced(plan, write_run, refer, tmp_path):
     write_all(plan, write_run)
     old = tmp_path / "reference/tables/of-before.csv"

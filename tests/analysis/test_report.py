@@ -116,6 +116,23 @@ def test_provenance_names_all_values_where_runs_differ(plan, write_run, results)
     assert facts["training time, all runs added up"] == "4.5 min"
 
 
+def test_the_page_names_the_files_that_are_not_official(plan, write_run, page_of):
+    line = "train-dat.mat: md5 12, the official file's is 34"
+    write_run(plan.runs[0], unofficial=(line,))
+    words = page_of(plan).words
+    facts = dict(zip(words["dt"], words["dd"], strict=True))
+    assert facts["not the official files (digits)"] == line
+    assert "digits†" in words["td"]
+    assert any(f"† not the official files: {line}." in text for texts in words.values() for text in texts)
+
+
+def test_the_page_holds_a_table_for_each_paper(make_plan, study_text, page_of):
+    more = "  views: {data: {name: toynorb, options: {view: azimuth}}}\nvariants:"
+    words = page_of(make_plan(study_text.replace("variants:", more))).words
+    captions = [text for text in words["p"] if "Published: " in text]
+    assert [("(S17), Table 1" in text, "(H18), Table 2" in text) for text in captions] == [(True, False), (False, True)]
+
+
 def test_what_a_study_says_is_text_and_not_markup(make_plan, study_text, page_of, results):
     plan = make_plan(study_text.replace("two variants on digits", "<b>bold</b> & <script>alert(1)</script>"))
     page = page_of(plan)

@@ -1,4 +1,5 @@
 import math
+import re
 from csv import reader
 from typing import get_args
 
@@ -6,7 +7,7 @@ import pandas as pd
 import pytest
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.tables import TABLES, caption, for_people, notes, sabour_table1, write_table
+from capsbench.analysis.tables import TABLES, caption, for_people, notes, paper_table, tables_of, write_table
 from capsbench.config import Table
 
 FULL = """\
@@ -19,6 +20,46 @@ variants:
 """
 
 
+CAVEAT = "Of the published values: 0.25 ± 0.005: what public code reaches is 0.25 to 0.40."
+PAIRS = """\
+name: pairs
+seeds: [0, 1, 2]
+training: {epochs: 1000}
+experiments:
+  multimnist: {data: {name: multimnist}}
+variants:
+  capsnet: {model: capsnet, grid: {iterations: [1, 3]}}
+"""
+NOVEL = """\
+name: novel
+seeds: [0, 1, 2]
+training: {epochs: 50, batch_size: 64, learning_rate: 0.003, lr_decay_every: 20000, stop_at_familiar_accuracy: 0.963}
+experiments:
+  azimuth: {data: {name: smallnorb, options: {view: azimuth}}}
+variants:
+  capsules: {model: matrix_capsnet}
+  cnn: {model: cnn_hinton_norb}
+"""
+EVERY_DATA_SET = """\
+name: all
+seeds: [0]
+experiments:
+  digits: {data: {name: digits}}
+  pairs: {data: {name: multidigits}}
+  cifar10: {data: {name: cifar10}}
+  affine: {data: {name: affdigits}}
+  placed: {data: {name: mnist-translated}}
+  generated: {data: {name: affnist-generated}}
+  official: {data: {name: affnist}}
+  full: {data: {name: toynorb}}
+  azimuth: {data: {name: toynorb, options: {view: azimuth}}}
+  elevation: {data: {name: smallnorb, options: {view: elevation}}}
+variants:
+  capsnet: {model: capsnet}
+"""
+FILES = ("smallNORB (JPEG-75 copy): train-dat.mat: md5 12, the official file's is 34", "test-dat.mat: md5 5, not 6")
+
+
 @pytest.fixture
 def table_of(results, write_run):
     """The table of a study whose runs ended as said: a status, or an error for a run that is ok."""
@@ -29,7 +70,7 @@ def table_of(results, write_run):
                 write_run(run, error=end)
             elif end != "missing":
                 write_run(run, end)
-        return sabour_table1(plan, collect(plan, results))
+        return paper_table("sabour-table1", plan, collect(plan, results))
 
     return make
 
@@ -113,7 +154,7 @@ def test_why_rows_are_not_comparable_stands_below_the_table_once(make_plan, tabl
     assert table.loc[0, "verdict"] == f"not comparable: {why}"
     twice = pd.concat([table, table])
     assert list(for_people(twice)["verdict"]) == ["not comparable (a)"] * 2
-    assert notes(twice) == [f"(a) {why}."]
+    assert notes(twice) == [f"(a) {why}.", CAVEAT]
 
 
 def test_variants_are_named_where_nothing_else_tells_rows_apart(make_plan, plan, table_of):
@@ -134,14 +175,14 @@ def test_experiments_on_one_data_set_are_told_apart(make_plan, table_of):
 )
 def test_time_a_run(plan, write_run, results, seconds, text):
     write_run(plan.runs[0], seconds=seconds)
-    assert for_people(sabour_table1(plan, collect(plan, results)))["time a run"][0] == text
+    assert for_people(paper_table("sabour-table1", plan, collect(plan, results)))["time a run"][0] == text
 
 
 @pytest.fixture
 def written(plan, table_of, results):
     """The three files of one table: csv, md, tex."""
     table = table_of(plan, [1.0, 1.5, "diverged", *["failed"] * 3, *["missing"] * 3])
-    paths = write_table(table, "sabour-table1", results / "tables", caption(plan))
+    paths = write_table(table, "sabour-table1", results / "tables", caption("sabour-table1", plan))
     assert [path.name for path in paths] == [f"sabour-table1.{ending}" for ending in ("csv", "md", "tex")]
     return table, *paths
 
@@ -164,7 +205,7 @@ def test_markdown_holds_every_row_and_says_how_to_read_it(written):
     assert [row[ours] for row in rows[2:]] == ["1.25 ± 0.35", "failed", "-"]
     below = [line for line in lines if line and not line.startswith("|")]
     assert below[0].startswith("Study 'small_study'. Test error in %")
-    assert below[1:] == ["(a) digits is not mnist; 2 epochs, not 50 or more."]
+    assert below[1:] == ["(a) digits is not mnist; 2 epochs, not 50 or more.", CAVEAT]
 
 
 def test_latex_is_escaped_and_ruled(written):
@@ -182,3 +223,168 @@ def test_latex_is_escaped_and_ruled(written):
 
 def test_every_table_that_a_study_may_name_exists():
     assert set(get_args(Table)) == set(TABLES)
+
+
+@pytest.fixture
+def paired(make_plan, write_run, results):
+    plan = make_plan(PAIRS)
+    for run in plan.runs[:3]:
+        write_run(run, error=7.0 + run.seed / 2, per_digit=3.75 + run.seed / 4)
+    return paper_table("sabour-table1", plan, collect(plan, results))
+
+
+def test_of_pairs_two_errors_stand_under_names_that_cannot_be_confused(paired):
+    row = for_people(paired).iloc[0]
+    assert row["ours (error %; of pairs: pair-exact)"] == "7.50 ± 0.50"
+    assert row["per-digit (error %)"] == "4.00 ± 0.25"
+    assert "ours (error %)" not in row
+    assert (paired.loc[0, "mean"], paired.loc[0, "per_digit_mean"]) == (7.5, 4.0)
+
+
+def test_the_pair_exact_error_is_what_the_paper_is_held_against(paired):
+    row = for_people(paired).iloc[0]
+    assert (row["published"], row["difference"], row["verdict"]) == ("7.5", "+0.00", "reproduced")
+    assert "7.5: pair-exact error; no std given." in notes(paired)[-1]
+    assert not any("per-digit" in note for note in notes(paired))
+
+
+def test_a_table_without_pairs_has_one_error(plan, table_of):
+    text = for_people(table_of(plan, [1.0] * 9))
+    assert [column for column in text if "digit" in column or "pair" in column] == []
+    assert "ours (error %)" in text
+
+
+@pytest.fixture
+def novel(make_plan, write_run, results):
+    plan = make_plan(NOVEL)
+    for run in plan.runs[:3]:
+        write_run(run, error=13.0 + run.seed / 2, familiar=3.5 + run.seed / 10)
+    return paper_table("hinton-table2", plan, collect(plan, results))
+
+
+def test_familiar_and_novel_errors_stand_beside_the_published_ones(novel):
+    text = for_people(novel)
+    shown = text[["familiar (error %)", "published familiar", "ours (novel, error %)", "published novel"]]
+    assert shown.to_numpy().tolist() == [["3.60 ± 0.10", "3.7", "13.50 ± 0.50", "13.5"], ["-", "3.7", "-", "20"]]
+    assert {"ours (error %)", "published"}.isdisjoint(text)
+    assert list(text["verdict"]) == ["reproduced", "not run"]
+    assert (novel.loc[0, "familiar_mean"], novel.loc[0, "published_familiar"]) == (pytest.approx(3.6), 3.7)
+
+
+def test_matrix_capsules_are_told_apart_by_what_the_paper_varies(novel):
+    assert list(novel["method"]) == ["matrix capsules (matrix pose, spread loss, with coordinates)", "CNN (H18)"]
+
+
+@pytest.fixture
+def unofficial(make_plan, write_run, results):
+    """Three rows: of unofficial files; of the official ones; of another unofficial file. Table, csv, md, tex."""
+    plan = make_plan(FULL + "  r1: {model: capsnet, options: {iterations: 1}}\n  cnn: {model: cnn_sabour_mnist}\n")
+    for run in plan.runs:
+        lines = {"capsnet": FILES, "r1": (), "cnn": FILES[1:]}[run.variant]
+        write_run(run, error=0.2 + run.seed / 100, unofficial=lines)
+    table = paper_table("sabour-table1", plan, collect(plan, results))
+    return table, *write_table(table, "sabour-table1", results / "tables", caption("sabour-table1", plan))
+
+
+def test_rows_of_unofficial_files_carry_a_dagger_and_are_not_comparable(unofficial):
+    table = unofficial[0]
+    text = for_people(table)
+    assert list(text["data"]) == ["mnist†", "mnist", "mnist‡"]
+    assert list(table["verdict"].str.contains("not the official files")) == [True, False, True]
+    assert list(text["verdict"]) == ["not comparable (a)", "missed: lower by 0.08", "not comparable (a)"]
+    assert notes(table)[:3] == [
+        "(a) not the official files.",
+        f"† not the official files: {FILES[0]}; {FILES[1]}.",
+        f"‡ not the official files: {FILES[1]}.",
+    ]
+
+
+def test_unofficial_files_are_named_in_every_file_of_a_table(unofficial):
+    _, csv, markdown, latex = unofficial
+    rows = list(reader(csv.read_text(encoding="utf-8").splitlines()))
+    lines, verdict = rows[0].index("unofficial"), rows[0].index("verdict")
+    assert [row[lines] for row in rows[1:]] == ["; ".join(FILES), "", FILES[1]]
+    assert rows[1][verdict] == "not comparable: not the official files"
+
+    text = markdown.read_text(encoding="utf-8")
+    assert re.findall(r"^\| (mnist\S*)", text, re.MULTILINE) == ["mnist†", "mnist", "mnist‡"]
+    assert f"\n† not the official files: {FILES[0]}; {FILES[1]}.\n" in text
+    assert "\n(a) not the official files.\n" in text
+
+    text = latex.read_text(encoding="utf-8")
+    assert re.findall(r"^(mnist\S*) &", text, re.MULTILINE) == [r"mnist$\dagger$", "mnist", r"mnist$\ddagger$"]
+    assert rf"$\dagger$ not the official files: {FILES[0]}; {FILES[1]}." in text
+    assert "(a) not the official files." in text
+    assert {"†", "‡", "±"}.isdisjoint(text)
+
+
+def test_a_study_that_names_no_table_gets_those_of_its_data_sets(make_plan):
+    assert tables_of(make_plan(EVERY_DATA_SET)) == list(TABLES)
+    for data, expected in [
+        ("{name: digits}", ["sabour-table1"]),
+        ("{name: multimnist}", ["sabour-table1"]),
+        ("{name: mnist-translated}", ["affnist"]),
+        ("{name: affnist-generated}", ["affnist"]),
+        ("{name: toynorb}", ["hinton-table1"]),
+        ("{name: smallnorb, options: {view: elevation}}", ["hinton-table2"]),
+    ]:
+        assert tables_of(make_plan(FULL.replace("{name: mnist}", data))) == expected
+
+
+def test_tables_that_a_study_names_are_made_as_listed(make_plan, results):
+    plan = make_plan(FULL + "tables: [hinton-table2, sabour-table1]\n")
+    assert tables_of(plan) == ["hinton-table2", "sabour-table1"]
+    empty = paper_table("hinton-table2", plan, collect(plan, results))
+    assert empty.empty
+    for path in write_table(empty, "hinton-table2", results / "tables", caption("hinton-table2", plan)):
+        assert path.read_text()
+    assert tables_of(make_plan(FULL + "tables: []\n")) == []
+
+
+def test_each_run_stands_in_one_table(make_plan, results):
+    plan = make_plan(EVERY_DATA_SET)
+    rows = {name: list(paper_table(name, plan, collect(plan, results))["experiment"]) for name in TABLES}
+    assert rows == {
+        "sabour-table1": ["digits", "pairs", "cifar10"],
+        "affnist": ["affine", "placed", "generated", "official"],
+        "hinton-table1": ["full"],
+        "hinton-table2": ["azimuth", "elevation"],
+    }
+
+
+def test_a_caption_names_the_table_of_the_paper(plan):
+    said = {name: re.search(r"Published: (.*?)\. Nothing", caption(name, plan))[1] for name in TABLES}
+    assert said["sabour-table1"] == "Sabour, Frosst, Hinton 2017 (S17), Table 1"
+    assert said["affnist"].endswith("(S17), section 5.2")
+    assert said["hinton-table1"].startswith("Hinton, Sabour, Frosst 2018 (H18), Table 1")
+    assert said["hinton-table2"].endswith("(H18), Table 2")
+
+
+def test_notes_go_on_after_z(make_plan, write_run, results):
+    sizes = range(1, 29)
+    plan = make_plan(FULL.replace("{model: capsnet}", f"{{model: capsnet, grid: {{conv_channels: {list(sizes)}}}}}"))
+    for run in plan.runs:
+        write_run(run)
+    table = paper_table("sabour-table1", plan, collect(plan, results))
+    marks = [re.search(r"\((\w+)\)", verdict)[1] for verdict in for_people(table)["verdict"]]
+    assert marks[:2] + marks[24:] == ["a", "b", "y", "z", "aa", "ab"]
+    assert len(set(marks)) == 28
+    assert notes(table)[26] == "(aa) conv_channels 27, not 256."
+
+
+def test_caveats_of_the_published_values_stand_below_once(make_plan, table_of):
+    plan = make_plan(FULL + "  detached: {model: capsnet, options: {detach: true}}\n  cnn: {model: cnn_sabour_mnist}\n")
+    *_, last = notes(table_of(plan, ["missing"] * 9))
+    assert last == CAVEAT.removesuffix(".") + ". 0.39: no std given; the dropout rate is not in the paper."
+
+
+def test_generated_images_are_never_called_affnist(make_plan, write_run, results):
+    plan = make_plan(EVERY_DATA_SET)
+    for run in plan.runs:
+        write_run(run)
+    table = paper_table("affnist", plan, collect(plan, results))
+    assert list(for_people(table)["data"]) == ["affdigits", "mnist-translated", "affnist-generated", "affnist"]
+    text = for_people(table[table["data"] == "affnist-generated"])
+    assert not any(re.search(r"\baffnist\b(?!-generated)", str(cell), re.IGNORECASE) for cell in text.iloc[0])
+    assert table.loc[2, "verdict"].startswith("not comparable: affnist-generated is not affnist; ")
+    assert table["difference"].isna()[:3].all()

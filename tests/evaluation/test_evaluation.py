@@ -7,6 +7,7 @@ import torch
 
 from capsbench import data
 from capsbench.config import load_plan
+from capsbench.data.plain import Plain
 from capsbench.errors import InputError
 from capsbench.evaluation import accuracy, evaluate, reconstruction
 from capsbench.evaluation.predictions import Predictions, predict
@@ -18,11 +19,11 @@ PROTOCOLS = ["accuracy", "reconstruction"]
 NOWHERE = Path("nowhere")
 
 
-def run_of(tmp_path, model="capsnet", **training):
-    options = {"capsnet": {"conv_channels": 8, "primary_types": 2}, "cnn_matched": {"parameters": 3000}}[model]
+def run_of(tmp_path, model="capsnet", data=None, **training):
+    options = {"capsnet": {"conv_channels": 8, "primary_types": 2}, "cnn_matched": {"parameters": 30000}}[model]
     study = {
         "name": "study", "seeds": [0], "training": {"epochs": 1, "batch_size": 32, "device": "cpu", **training},
-        "experiments": {"digits": {"data": {"name": "digits", "train_images": 320}}},
+        "experiments": {"digits": {"data": {"name": "digits", "train_images": 320, **(data or {})}}},
         "variants": {"v": {"model": model, "options": options}},
     }  # fmt: skip
     (tmp_path / "study.yaml").write_text(json.dumps(study))
@@ -37,13 +38,22 @@ def trained(tmp_path, *arguments, **options):
 
 def predictions(scores, labels, errors=None):
     images = torch.zeros(2, 1, 2, 2, dtype=torch.uint8)
-    return Predictions(torch.tensor(scores), torch.tensor(labels), 4, errors, images, None)
+    return Predictions(torch.tensor(scores), torch.tensor(labels), 4, errors, images, images, None)
 
 
 def test_error_is_counted_over_all_images_at_once():
     found = accuracy.measure(predictions([[1.0, 0], [1, 0], [0, 1], [1, 0], [1, 0]], [0, 0, 1, 1, 0]))
     assert (found["errors"], found["images"], found["error"], found["accuracy"]) == (1, 5, 20.0, 80.0)
     assert found["error_by_class"] == {"0": 0.0, "1": 50.0}
+
+
+def test_of_pairs_both_scores_are_counted_under_names_of_their_own():
+    # both right; one of two right; both wrong; both right, the other way round
+    scores = [[0.9, 0.8, 0, 0], [0.9, 0, 0.8, 0], [0, 0, 0.9, 0.8], [0.8, 0.9, 0, 0]]
+    found = accuracy.measure(predictions(scores, [[0, 1]] * 4))
+    assert (found["pair_exact_error"], found["per_digit_error"]) == (50.0, 37.5)
+    assert found["error"] == found["pair_exact_error"]
+    assert found["error_by_class"] == {"0": 25.0, "1": 50.0}
 
 
 def test_reconstruction_error_is_a_sum_an_image_and_a_mean_a_pixel():
@@ -80,9 +90,8 @@ def test_evaluation_agrees_with_the_network_one_image_at_a_time(tmp_path):
 
 def test_samples_are_the_first_image_of_each_class():
     images = torch.randint(0, 256, (30, 1, 28, 28), dtype=torch.uint8)
-    labels = torch.arange(30) % 10
     model = build_model("capsnet", (1, 28, 28), 10, conv_channels=4, primary_types=1)
-    found = predict(model, images, labels)
+    found = predict(model, Plain(data.Raw(images.numpy(), np.arange(30) % 10), torch.device("cpu")))
     assert torch.equal(found.sample_images, images[:10])
     expected = model(images[:10] / 255.0).reconstructions * 255
     assert (found.sample_reconstructions - expected).abs().max() <= 0.51
@@ -120,3 +129,52 @@ def test_what_is_not_finished_or_is_of_another_study_is_refused(tmp_path):
     trained(tmp_path)
     with pytest.raises(InputError, match="trained under another configuration"):
         evaluate(run_of(tmp_path, epochs=2), tmp_path / "r", NOWHERE, PROTOCOLS)
+
+
+def test_of_pairs_both_digits_are_given_back(tmp_path):
+    run, folder = trained(tmp_path, data={"name": "multidigits", "options": {"train_pairs": 300, "test_pairs": 120}})
+    found = evaluate(run, tmp_path / "r", NOWHERE, ["accuracy", "familiar", "reconstruction"])
+    assert found["accuracy"]["images"] == 120
+    assert found["accuracy"]["per_digit_error"] <= found["accuracy"]["pair_exact_error"]
+    assert found["familiar"]["status"] == "not applicable"
+    test = data.load("multidigits", NOWHERE, "test", test_pairs=120)
+    with np.load(folder.predictions_path) as arrays:
+        assert arrays["labels"].shape == (120, 2)
+        assert arrays["sample_images"].shape[1:] == (1, 36, 36)
+        assert arrays["sample_targets"].shape == arrays["sample_reconstructions"].shape
+        assert arrays["sample_targets"].shape[1:] == (2, 1, 36, 36)
+    model = build_model("capsnet", (1, 36, 36), 10, **run.options)
+    model.load_state_dict(torch.load(folder.model_path, weights_only=True))
+    with torch.no_grad():
+        images, sources = test.images / 255.0, test.sources / 255.0
+        said = model(images).scores.topk(2, dim=1).indices.sort(dim=1).values
+        squares = (model(images, said).reconstructions - sources).square().sum() / 120
+    assert found["reconstruction"]["squared_error"] == pytest.approx(float(squares), rel=1e-4)
+    assert found["accuracy"]["errors"] == int((said != test.labels.nonzero()[:, 1].view(120, 2)).any(dim=1).sum())
+
+
+@pytest.mark.parametrize(
+    ("chosen", "familiar", "test"),
+    [
+        ({"name": "affdigits", "options": {"transforms_per_image": 2}}, 539, 1078),
+        ({"name": "toynorb", "options": {"lightings": 1, "view": "azimuth"}}, 1350, 2700),
+    ],
+    ids=["affine", "views"],
+)
+def test_what_is_novel_is_measured_beside_what_is_familiar(tmp_path, chosen, familiar, test):
+    run, _ = trained(tmp_path, "cnn_matched", data=chosen)
+    found = evaluate(run, tmp_path / "r", NOWHERE, ["accuracy", "familiar"])
+    assert (found["familiar"]["images"], found["accuracy"]["images"]) == (familiar, test)
+    assert found["familiar"]["data_fingerprint"] != "" and found["accuracy"]["unofficial"] == []
+
+
+def test_the_scores_of_several_crops_are_averaged(tmp_path):
+    options = {"lightings": 1, "test_crops": 13}
+    run, _ = trained(tmp_path, "cnn_matched", data={"name": "toynorb", "options": options})
+    raw = data.read_raw("toynorb", NOWHERE, "test", False, run.data.options)
+    feed = data.make_feed("toynorb", raw.take(np.arange(40)), "test", run.data.options, torch.device("cpu"))
+    model = build_model("cnn_matched", (2, 32, 32), 5, **run.options).eval()
+    with torch.no_grad():
+        each = torch.stack([torch.cat([model(b.images).scores for b in feed.in_order(7, view)]) for view in range(13)])
+    torch.testing.assert_close(predict(model, feed).scores, each.mean(dim=0))
+    assert each.std(dim=0).max() > 0

@@ -1,13 +1,18 @@
 import pytest
 import torch
 
-from capsbench.models import build_model, count_parameters, loss_parts, model_names
+from capsbench.losses import margin_loss
+from capsbench.models import build_model, count_parameters, loss_parts, model_names, predicted_classes
 
 SMALL = {
     "capsnet": {"conv_channels": 8, "primary_types": 2, "decoder_hidden": (16, 32)},
     "cnn_sabour_mnist": {"conv_channels": (4, 4, 2), "hidden": (16, 8), "dropout": 0.0},
     "cnn_matched": {"parameters": 5000, "dropout": 0.0},
+    "cnn_sabour_multimnist": {"conv_channels": (4, 4), "hidden": 16},
+    "cnn_hinton_norb": {"conv_channels": (4, 4), "hidden": 16, "dropout": 0.0},
+    "matrix_capsnet": {"conv_channels": 8, "primary_types": 2, "conv_types": (2, 2)},
 }
+FOR_SEVERAL_OBJECTS = ("capsnet", "cnn_sabour_mnist", "cnn_sabour_multimnist", "cnn_matched")
 
 
 def build(name, shape=(1, 28, 28), **options):
@@ -42,18 +47,24 @@ def test_the_matched_cnn_has_the_parameters_asked_for(parameters, shape):
 
 
 @pytest.mark.parametrize("study", ["quick", "cpu", "paper"])
-def test_the_studies_matched_cnn_has_the_size_of_their_capsnet(study):
+def test_the_studies_matched_cnns_have_the_size_of_their_capsnet(study):
     from pathlib import Path
 
     from capsbench.config import load_plan
+    from capsbench.data.catalogue import CATALOGUE
 
     plan = load_plan(Path(__file__).parents[2] / f"configs/{study}.yaml")
-    sizes = {}
+    sizes: dict[str, dict[str, int]] = {}
     for run in plan.runs:
         if run.model == "cnn_matched" or run.options.get("reconstruction"):
+            facts = CATALOGUE[run.data.name]
             with torch.device("meta"):
-                sizes.setdefault(run.model, count_parameters(build(run.model, **run.options)))
-    assert abs(sizes["cnn_matched"] / sizes["capsnet"] - 1) < 0.02
+                model = build_model(run.model, facts.shape(run.data.options), facts.num_classes, **run.options)
+            sizes.setdefault(run.experiment, {})[run.model] = count_parameters(model)
+    compared = [found for found in sizes.values() if len(found) == 2]
+    assert compared
+    for found in compared:
+        assert abs(found["cnn_matched"] / found["capsnet"] - 1) < 0.02
 
 
 @pytest.mark.parametrize("name", model_names())
@@ -68,6 +79,30 @@ def test_every_network_keeps_the_contract(name, batch):
     if output.poses is not None:
         assert output.poses.shape[:2] == (batch, 10)
         torch.testing.assert_close(output.couplings.sum(dim=2), torch.ones(output.couplings.shape[:2]))
+
+
+@pytest.mark.parametrize("name", FOR_SEVERAL_OBJECTS)
+def test_networks_for_several_objects_take_their_labels(name):
+    model = build(name, (1, 36, 36), **SMALL[name]).eval()
+    images, labels = torch.rand(2, 1, 36, 36), torch.tensor([[1, 4], [0, 9]])
+    sources = torch.rand(2, 2, 1, 36, 36)
+    output = model(images, labels)
+    parts = loss_parts(model, output, sources, labels)
+    assert all(part.shape == () and part.isfinite() for part in parts.values())
+    if name == "capsnet":
+        assert output.reconstructions.shape == sources.shape
+        alone = model(images, labels[:, 1]).reconstructions  # one decoder, each digit by itself
+        torch.testing.assert_close(output.reconstructions[:, 1], alone)
+        squares = (output.reconstructions - sources).square().sum() / 2
+        torch.testing.assert_close(parts["reconstruction"], 0.0005 * squares)
+        margin = margin_loss(output.scores, torch.zeros(2, 10).scatter(1, labels, 1.0))
+        torch.testing.assert_close(parts["margin"], margin)
+
+
+def test_the_prediction_of_several_objects_is_the_highest_scores_ascending():
+    scores = torch.tensor([[0.1, 0.9, 0.0, 0.5], [0.7, 0.1, 0.8, 0.2]])
+    assert predicted_classes(scores, 2).tolist() == [[1, 3], [0, 2]]
+    assert predicted_classes(scores).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("name", model_names())

@@ -1,0 +1,73 @@
+"""The baseline CNNs of H18 on smallNORB and of S17 on MultiMNIST."""
+
+import pytest
+import torch
+
+from capsbench.models import build_model, count_parameters, loss_parts
+
+SMALL = {
+    "cnn_hinton_norb": {"conv_channels": (4, 8), "hidden": 32, "dropout": 0.0},
+    "cnn_sabour_multimnist": {"conv_channels": (4, 8), "hidden": 32},
+}
+PAPERS = {
+    "cnn_hinton_norb": ((2, 32, 32), 5, 4_253_349),
+    "cnn_sabour_multimnist": ((1, 36, 36), 10, 24_563_978),
+}
+
+
+def build(name, **options):
+    torch.manual_seed(0)
+    shape, num_classes, _ = PAPERS[name]
+    return build_model(name, image_shape=shape, num_classes=num_classes, **{**SMALL[name], **options})
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_published_parameter_counts_are_met_exactly(name):
+    shape, num_classes, parameters = PAPERS[name]
+    with torch.device("meta"):
+        assert count_parameters(build_model(name, image_shape=shape, num_classes=num_classes)) == parameters
+
+
+@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("size", [1, 3])
+def test_scores_are_logits_of_the_classes(name, size):
+    shape, num_classes, _ = PAPERS[name]
+    output = build(name)(torch.rand(size, *shape))
+    assert output.scores.shape == (size, num_classes)
+    assert output.scores.min() < 0
+    assert output.poses is output.reconstructions is output.couplings is None
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_loss_falls_on_separable_data(name, pairs):
+    shape, num_classes, _ = PAPERS[name]
+    model, labels = build(name), torch.arange(10) % num_classes
+    patterns = torch.randn(num_classes, *shape)
+    images = patterns[labels]
+    if pairs:
+        other = (labels + 1) % num_classes
+        images, labels = images + patterns[other], torch.stack([labels, other], dim=1).sort(dim=1).values
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.005)
+    losses = []
+    for _ in range(15):
+        loss = sum(loss_parts(model, model(images), images, labels).values())
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters())
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_dropout_acts_in_training_alone():
+    model, images = build("cnn_hinton_norb", dropout=0.5), torch.rand(4, 2, 32, 32)
+    assert not torch.equal(model(images).scores, model(images).scores)
+    model.eval()
+    assert torch.equal(model(images).scores, model(images).scores)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_images_that_are_too_small_are_refused(name):
+    with pytest.raises(ValueError, match="needs images of at least 4x4, not 3x32"):
+        build_model(name, image_shape=(1, 3, 32), num_classes=5, **SMALL[name])
