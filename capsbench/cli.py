@@ -180,13 +180,13 @@ def _track(args: argparse.Namespace, say: Callable[[str], None]) -> None:
 
 def _tables(args: argparse.Namespace, say: Callable[[str], None]) -> None:
     from capsbench.analysis.collect import collect, write_runs
-    from capsbench.analysis.tables import caption, paper_table, tables_of, write_table
+    from capsbench.analysis.tables import caption, paper_table, write_table
 
     plan = load_study(args.study)
     folder = args.results / plan.study.name
     runs = collect(plan, args.results)
     write_runs(runs, folder / "runs.csv")
-    for name in tables_of(plan):
+    for name in plan.tables:
         paths = write_table(paper_table(name, plan, runs), name, folder / "tables", caption(name, plan))
         say(f"{name}: {', '.join(map(str, paths))}\n")
         say(paths[1].read_text(encoding="utf-8"))

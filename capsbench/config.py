@@ -9,11 +9,11 @@ import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from capsbench.data.catalogue import CATALOGUE, Options
+from capsbench.data.catalogue import CATALOGUE, Options, Table
 from capsbench.options import Count, Fraction, NonNegative, Positive, model_names, model_options
 from capsbench.study_file import check, read_yaml, refuse
 
@@ -140,7 +140,6 @@ if TYPE_CHECKING:
 else:  # one class a model, told apart by the key `model`
     Variant = Annotated[Union[*map(_variant_class, model_names())], Field(discriminator="model")]
 Protocol = Literal["accuracy", "familiar", "reconstruction"]
-Table = Literal["sabour-table1", "affnist", "hinton-table1", "hinton-table2"]
 Plot = Literal["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"]
 
 
@@ -194,6 +193,11 @@ class Run(Strict):
         return f"{self.experiment}/{self.variant}/seed{self.seed}"
 
     @property
+    def table(self) -> str:
+        """The papers' table that the run stands in."""
+        return CATALOGUE[self.data.name].table(self.data.options)
+
+    @property
     def digest(self) -> str:
         """Hash of what decides the result: the same digest means the same training (device aside)."""
         facts = self.model_dump(mode="json", exclude={"study": True, "training": {"device"}})
@@ -217,6 +221,14 @@ class Plan(Strict):
     def cell(self, experiment: str, variant: str, seed: int | str) -> Run:
         """Find a run by its place in the plan; raises KeyError."""
         return self.run(f"{experiment}/{variant}/seed{seed}")
+
+    @property
+    def tables(self) -> list[str]:
+        """Return the tables that the study asks for; if it names none, those in which any of its runs stands."""
+        if self.study.tables is not None:
+            return list(self.study.tables)
+        there = {run.table for run in self.runs}
+        return [name for name in get_args(Table) if name in there]
 
 
 def load_plan(path: Path) -> Plan:

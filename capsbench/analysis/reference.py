@@ -9,7 +9,7 @@ import yaml
 from capsbench.analysis.collect import write_runs
 from capsbench.analysis.plots import write_plots
 from capsbench.analysis.report import summarise_provenance
-from capsbench.analysis.tables import caption, paper_table, tables_of, write_table
+from capsbench.analysis.tables import caption, paper_table, write_table
 from capsbench.config import Plan
 from capsbench.errors import InputError
 from capsbench.run_folder import RunFolder, write_whole
@@ -33,7 +33,7 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path)
         )
     for name in ("tables", "plots"):
         shutil.rmtree(target / name, ignore_errors=True)
-    for name in tables_of(plan):
+    for name in plan.tables:
         write_table(paper_table(name, plan, runs), name, target / "tables", caption(name, plan))
     write_plots(plan, results, target / "plots")
     write_runs(runs, target / "runs.csv")

@@ -7,7 +7,7 @@ from pathlib import Path
 import jinja2
 import pandas as pd
 
-from capsbench.analysis.tables import caption, for_people, notes, paper_table, tables_of
+from capsbench.analysis.tables import caption, for_people, notes, paper_table
 from capsbench.config import Plan
 from capsbench.run_folder import RunFolder, write_whole
 
@@ -20,7 +20,7 @@ def write_report(plan: Plan, results: Path, runs: pd.DataFrame) -> Path:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    tables = {name: paper_table(name, plan, runs) for name in tables_of(plan)}
+    tables = {name: paper_table(name, plan, runs) for name in plan.tables}
     page = environment.get_template("report.html.j2").render(
         study=plan.study,
         counts=runs["status"].value_counts().to_dict(),

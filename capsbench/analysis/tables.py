@@ -3,7 +3,6 @@
 import itertools
 import math
 import string
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pandas as pd
 from capsbench.analysis.published import Published, counterpart, deviations
 from capsbench.analysis.statistics import Summary, summarise, verdict
 from capsbench.config import Plan, Run
-from capsbench.data.catalogue import CATALOGUE
 from capsbench.run_folder import write_whole
 
 MISSING = "-"
@@ -32,35 +30,18 @@ _H18 = "Hinton, Sabour, Frosst 2018 (H18)"
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the papers: which of a study's runs stand in it, and what they are held against."""
+    """A table of the papers: what its runs are held against. Which runs those are, their data set says."""
 
     source: str
     published: tuple[str, ...]  # "paper table", as in published.yaml
-    holds: Callable[[str, str], bool]  # of (the papers' data set, the view)
 
 
 TABLES = {
-    "sabour-table1": PaperTable(
-        f"{_S17}, Table 1", ("S17 Table 1",), lambda paper, view: paper in ("mnist", "multimnist", "cifar10")
-    ),
-    "affnist": PaperTable(
-        f"{_S17}, section 5.2", ("S17 section 5.2",), lambda paper, view: paper in ("affnist", "mnist-translated")
-    ),
-    "hinton-table1": PaperTable(
-        f"{_H18}, Table 1, and {_S17}, section 7", ("H18 Table 1", "S17 section 7"),
-        lambda paper, view: paper == "smallnorb" and view == "full",
-    ),
-    "hinton-table2": PaperTable(
-        f"{_H18}, Table 2", ("H18 Table 2",), lambda paper, view: paper == "smallnorb" and view != "full"
-    ),
-}  # fmt: skip
-
-
-def tables_of(plan: Plan) -> list[str]:
-    """Return the tables that a study asks for; if it names none, those in which any of its runs stands."""
-    if plan.study.tables is not None:
-        return list(plan.study.tables)
-    return [name for name, table in TABLES.items() if any(_stands_in(table, run) for run in plan.runs)]
+    "sabour-table1": PaperTable(f"{_S17}, Table 1", ("S17 Table 1",)),
+    "affnist": PaperTable(f"{_S17}, section 5.2", ("S17 section 5.2",)),
+    "hinton-table1": PaperTable(f"{_H18}, Table 1, and {_S17}, section 7", ("H18 Table 1", "S17 section 7")),
+    "hinton-table2": PaperTable(f"{_H18}, Table 2", ("H18 Table 2",)),
+}
 
 
 def paper_table(name: str, plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:
@@ -73,7 +54,7 @@ def paper_table(name: str, plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:
     table = TABLES[name]
     by_variant: dict[tuple[str, str], Run] = {}
     for run in plan.runs:
-        if _stands_in(table, run):
+        if run.table == name:
             by_variant.setdefault((run.experiment, run.variant), run)
     rows = [_row(run, runs[_is_cell(runs, run)], table) for run in by_variant.values()]
     return pd.DataFrame(rows, columns=_COLUMNS)
@@ -198,10 +179,6 @@ _COLUMNS = [
     "planned", "diverged", "failed", "published", "difference", "verdict", "per_digit_mean", "per_digit_std",
     "familiar_mean", "familiar_std", "published_familiar", "unofficial", "caveat", "parameters", "seconds",
 ]  # fmt: skip
-
-
-def _stands_in(table: PaperTable, run: Run) -> bool:
-    return table.holds(CATALOGUE[run.data.name].paper, getattr(run.data.options, "view", "full"))
 
 
 def _method(run: Run) -> str:

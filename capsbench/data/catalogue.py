@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Count = Annotated[int, Field(ge=1)]
 Role = Literal["train", "validation", "familiar", "test"]
+Table = Literal["sabour-table1", "affnist", "hinton-table1", "hinton-table2"]
 DIGITS = tuple("0123456789")
 TOYS = ("animal", "human", "airplane", "truck", "car")
 
@@ -119,6 +120,12 @@ class DataSet:
         """Return the number of items to train on under options."""
         items = self.train_items * getattr(options, "lightings", 6) // 6
         return items if getattr(options, "view", "full") == "full" else items // 3
+
+    def table(self, options: Options) -> Table:
+        """Return the papers' table that its results stand in."""
+        if self.paper == "smallnorb":
+            return "hinton-table1" if getattr(options, "view", "full") == "full" else "hinton-table2"
+        return "affnist" if self.kind == "affine" else "sabour-table1"
 
     def has_familiar_test(self, options: Options) -> bool:
         """Tell whether the test differs from training by design, so that a familiar test stands beside it."""

@@ -21,7 +21,7 @@ class MatrixCapsNet(nn.Module):
 
     From the authors' code, where the paper is silent: `class_temperature_factor` (the class layer's inverse
     temperature, as a part of the others'), `damping`, `variance_floor`, the units and starts of weights and betas.
-    Their inverse temperature of 0.01 is 0.02 here (see capsbench.routing.em).
+    Their inverse temperature of 0.01 is the default of 0.02 here, as they sum log sigma^2 (see capsbench.routing.em).
 
     Losses: "spread", whose margin at step s of training is start + growth x sigmoid(min(10, s / scale + centre)) (the
     authors' code; the paper: from 0.2 to 0.9); "margin", of S17; "cross_entropy" of a softmax over the class
@@ -43,7 +43,7 @@ class MatrixCapsNet(nn.Module):
         conv_channels: Count = 32,
         primary_types: Count = 32,
         conv_types: Counts = (32, 32),
-        inverse_temperature: Positive = 0.01,
+        inverse_temperature: Positive = 0.02,
         class_temperature_factor: Positive = 0.25,
         damping: Fraction = 0.1,
         variance_floor: Positive = 0.0005,

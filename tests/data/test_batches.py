@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from capsbench.config import Augmentation
-from capsbench.data.batches import ordered_batches, training_batches
-from capsbench.data.transforms import cutout, rotate_and_scale, shift
+from capsbench.data import Raw
+from capsbench.data.plain import Plain
+from capsbench.data.transforms import brightness_and_contrast, cutout, flip, rotate_and_scale, shift, standardise
 
 NONE = Augmentation(shift=0)
 IMAGES = torch.arange(50, dtype=torch.uint8).reshape(50, 1, 1, 1).expand(50, 1, 8, 8).contiguous()
@@ -14,16 +15,20 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+def feed(images=IMAGES):
+    return Plain(Raw(images.numpy(), LABELS.numpy()), torch.device("cpu"))
+
+
 def epoch(seed=0, epoch=1, augmentation=NONE, images=IMAGES):
-    batches = list(training_batches(images, LABELS, 16, augmentation, seed, epoch))
-    return torch.cat([b[0] for b in batches]), torch.cat([b[1] for b in batches])
+    batches = list(feed(images).epoch(16, augmentation, seed, epoch))
+    return torch.cat([b.images for b in batches]), torch.cat([b.labels for b in batches])
 
 
 def test_an_epoch_shows_every_image_once_with_its_label_in_the_unit_range():
     images, labels = epoch()
     assert torch.equal(labels.sort().values, LABELS)
     torch.testing.assert_close(images[:, 0, 0, 0], labels / 255)
-    assert [len(x) for x, _ in training_batches(IMAGES, LABELS, 16, NONE, 0, 1)] == [16, 16, 16, 2]
+    assert [len(batch.labels) for batch in feed().epoch(16, NONE, 0, 1)] == [16, 16, 16, 2]
 
 
 def test_order_depends_on_seed_and_epoch_alone():
@@ -43,6 +48,15 @@ def test_augmentation_depends_on_seed_and_epoch_alone():
 
 
 @pytest.mark.parametrize("change", [{"shift": 2}, {"rotation": 20}, {"scale": 0.2}, {"cutout": 3}], ids=str)
+def test_what_a_decoder_should_give_back_is_the_augmented_image(change):
+    images = torch.randint(0, 256, (50, 1, 8, 8), dtype=torch.uint8)
+    for batch in feed(images).epoch(16, Augmentation(**change), 0, 1):
+        assert torch.equal(batch.targets, batch.images)
+        assert batch.targets.min() >= 0
+        assert batch.targets.max() <= 1
+
+
+@pytest.mark.parametrize("change", [{"shift": 2}, {"rotation": 20}, {"scale": 0.2}, {"cutout": 3}], ids=str)
 def test_each_augmentation_acts(change):
     images = torch.randint(0, 256, (50, 1, 8, 8), dtype=torch.uint8)
     changed = epoch(augmentation=Augmentation(**{"shift": 0, **change}), images=images)[0]
@@ -50,9 +64,46 @@ def test_each_augmentation_acts(change):
 
 
 def test_test_batches_keep_order_and_values():
-    batches = list(ordered_batches(IMAGES, LABELS, 16))
-    assert torch.equal(torch.cat([labels for _, labels in batches]), LABELS)
-    torch.testing.assert_close(torch.cat([b for b, _ in batches]), IMAGES / 255)
+    batches = list(feed().in_order(16))
+    assert [len(batch.labels) for batch in batches] == [16, 16, 16, 2]
+    assert torch.equal(torch.cat([batch.labels for batch in batches]), LABELS)
+    torch.testing.assert_close(torch.cat([batch.images for batch in batches]), IMAGES / 255)
+    torch.testing.assert_close(torch.cat([batch.targets for batch in batches]), IMAGES / 255)
+
+
+def test_flip_mirrors_about_half_of_the_images_whole():
+    images = torch.rand(400, 3, 4, 5)
+    changed = flip(images, generator())
+    mirrored = (changed == images.flip(3)).flatten(1).all(dim=1)
+    kept = (changed == images).flatten(1).all(dim=1)
+    assert (mirrored ^ kept).all()
+    assert 160 < mirrored.sum() < 240
+
+
+def test_brightness_and_contrast_are_drawn_for_each_image_within_their_ranges():
+    images = torch.rand(400, 2, 6, 6)
+    brighter = brightness_and_contrast(images, 0.2, 0, generator()) - images
+    by_image = brighter.flatten(1)
+    torch.testing.assert_close(by_image, by_image[:, :1].expand_as(by_image), atol=1e-6, rtol=0)
+    assert -0.2 <= by_image.min() < -0.19
+    assert 0.19 < by_image.max() <= 0.2 + 1e-6
+    stretched = brightness_and_contrast(images, 0, 0.8, generator())
+    mean = images.mean(dim=(2, 3), keepdim=True)
+    torch.testing.assert_close(stretched.mean(dim=(2, 3), keepdim=True), mean)  # of each channel
+    factor = (stretched - mean).flatten(1).norm(dim=1) / (images - mean).flatten(1).norm(dim=1)
+    torch.testing.assert_close(stretched, mean + (images - mean) * factor[:, None, None, None])
+    assert 0.2 <= factor.min() < 0.22
+    assert 1.78 < factor.max() <= 1.8
+
+
+def test_standardised_images_have_mean_0_and_std_1_each_by_its_own_statistics():
+    images = torch.rand(5, 2, 6, 6) * torch.arange(1, 6)[:, None, None, None] + 3
+    found = standardise(images)
+    torch.testing.assert_close(found.mean(dim=(1, 2, 3)), torch.zeros(5), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.std(dim=(1, 2, 3), correction=0), torch.ones(5))
+    torch.testing.assert_close(standardise(images[3:4]), found[3:4])  # whatever else is in the batch
+    assert (found[:, 0].mean(dim=(1, 2)) - found[:, 1].mean(dim=(1, 2))).abs().min() > 1e-4  # channels go together
+    assert standardise(torch.full((1, 2, 6, 6), 0.3)).abs().max() < 1e-5  # an even image stays finite
 
 
 def test_shift_moves_each_image_on_its_own_by_whole_pixels_with_zeros_coming_in():

@@ -5,7 +5,7 @@ from capsbench.data.catalogue import CATALOGUE
 
 
 def test_splits_have_the_stated_sizes_and_shapes():
-    for split, count in (("train", CATALOGUE["digits"].train_images), ("test", CATALOGUE["digits"].test_images)):
+    for split, count in (("train", CATALOGUE["digits"].train_items), ("test", CATALOGUE["digits"].test_items)):
         found = load("digits", "nowhere", split)
         assert found.images.shape == (count, 1, 28, 28)
         assert found.images.dtype == torch.uint8

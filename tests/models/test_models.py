@@ -8,9 +8,10 @@ SMALL = {
     "capsnet": {"conv_channels": 8, "primary_types": 2, "decoder_hidden": (16, 32)},
     "cnn_sabour_mnist": {"conv_channels": (4, 4, 2), "hidden": (16, 8), "dropout": 0.0},
     "cnn_matched": {"parameters": 5000, "dropout": 0.0},
-    "cnn_sabour_multimnist": {"conv_channels": (4, 4), "hidden": 16},
-    "cnn_hinton_norb": {"conv_channels": (4, 4), "hidden": 16, "dropout": 0.0},
-    "matrix_capsnet": {"conv_channels": 8, "primary_types": 2, "conv_types": (2, 2)},
+    "cnn_sabour_multimnist": {"conv_channels": (4, 4), "hidden": 32},
+    "cnn_hinton_norb": {"conv_channels": (4, 8), "hidden": 32, "dropout": 0.0},
+    # few children have little mass, which the paper's temperature makes hardly felt
+    "matrix_capsnet": {"conv_channels": 16, "primary_types": 4, "conv_types": (4, 4), "inverse_temperature": 1.0},
 }
 FOR_SEVERAL_OBJECTS = ("capsnet", "cnn_sabour_mnist", "cnn_sabour_multimnist", "cnn_matched")
 

@@ -17,7 +17,7 @@ rule tables:
         report(
             expand(
                 f"{STUDY}/tables/{{table}}.{{ending}}",
-                table=PLAN.study.tables,
+                table=PLAN.tables,
                 ending=["csv", "md", "tex"],
             ),
             caption="../report/table.rst",
