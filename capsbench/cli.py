@@ -73,7 +73,8 @@ def _data_fetch(args: argparse.Namespace, say: Callable[[str], None]) -> None:
                 raise
             say(f"{name}: {error}", sys.stderr)  # type: ignore[call-arg]
             continue
-        place = f"in {data.data_root() / CATALOGUE[name].folder}" if CATALOGUE[name].needs_files else "embedded"
+        places = " and ".join(str(data.data_root() / folder) for folder in CATALOGUE[name].folders)
+        place = f"in {places}" if CATALOGUE[name].needs_files else "embedded"
         counts = f"{facts['train']['images']:,} training and {facts['test']['images']:,} test images"
         say(f"{name}: {counts}, checked, {place}")
         for line in facts["unofficial"]:

@@ -12,6 +12,7 @@ import pandas as pd
 from capsbench.analysis.published import Published, counterpart, deviations
 from capsbench.analysis.statistics import Summary, summarise, verdict
 from capsbench.config import Plan, Run
+from capsbench.data.catalogue import CATALOGUE
 from capsbench.run_folder import write_whole
 
 MISSING = "-"
@@ -101,15 +102,17 @@ def for_people(table: pd.DataFrame) -> pd.DataFrame:
     text = text.drop(columns=empty)
     if "per-digit (error %)" in text:  # so that the two scores cannot be confused
         text = text.rename(columns={"ours (error %)": "ours (error %; of pairs: pair-exact)"})
-    if "familiar (error %)" in text:
-        text = text.rename(columns={"ours (error %)": "ours (novel, error %)", "published": "published novel"})
+    if "familiar (error %)" in text or "published familiar" in text:
+        text = text.rename(columns={"ours (error %)": "ours (test, error %)"})
     return text
 
 
 def notes(table: pd.DataFrame) -> list[str]:
     """Return the notes below the table: reasons why rows are not comparable, unofficial files, the papers' caveats."""
     below = [f"({letter}) {why}." for why, letter in _reasons(table).items()]
-    below += [f"{mark} not the official files: {lines}." for lines, mark in _footnotes(table).items()]
+    for lines, mark in _footnotes(table).items():
+        files = ", ".join(line.split(": md5 ")[0] for line in lines.split("; "))
+        below.append(f"{mark} not the official files (runs.csv has their checksums): {files}.")
     caveats = dict.fromkeys(f"{p}: {c}" for p, c in zip(table["published"], table["caveat"], strict=True) if c)
     if caveats:
         below.append("Of the published values: " + ". ".join(caveats) + ".")
@@ -150,6 +153,7 @@ def _row(run: Run, cell: pd.DataFrame, table: PaperTable) -> dict[str, Any]:
     ours = summarise(_values(done, "test_error"))
     familiar, per_digit = (summarise(_values(done, name)) for name in ("familiar_error", "per_digit_error"))
     published = counterpart(run, table.published)
+    novel = CATALOGUE[run.data.name].has_familiar_test(run.data.options)
     comparable = published is not None and run.data.name == published.requirements["data_set"]
     return {
         "experiment": run.experiment,
@@ -166,8 +170,9 @@ def _row(run: Run, cell: pd.DataFrame, table: PaperTable) -> dict[str, Any]:
         "verdict": _verdict(run, ours, cell, published),
         "per_digit_mean": per_digit.mean, "per_digit_std": per_digit.std,
         "familiar_mean": familiar.mean, "familiar_std": familiar.std,
-        "published_familiar": math.nan if published is None or published.familiar is None else published.familiar,
-        "unofficial": "; ".join(dict.fromkeys(done["unofficial"])) if len(done) else "",
+        "published_familiar": math.nan if published is None or published.familiar is None or not novel
+        else published.familiar,
+        "unofficial": "; ".join(_unofficial_lines(done)),
         "caveat": "" if published is None else published.caveat,
         "parameters": done["parameters"].iloc[0] if len(done) else math.nan,
         "seconds": done["seconds"].mean() if len(done) else math.nan,
@@ -195,6 +200,12 @@ def _values(done: pd.DataFrame, name: str) -> list[float]:
     return list(done[name].dropna()) if name in done else []
 
 
+def _unofficial_lines(done: pd.DataFrame) -> list[str]:
+    """Return what is said of files that are not official, each line once, over all seeds of a cell."""
+    told = done["unofficial"].dropna() if len(done) else []
+    return list(dict.fromkeys(line for lines in told for line in lines.split("; ") if line))
+
+
 def _verdict(run: Run, ours: Summary, cell: pd.DataFrame, published: Published | None) -> str:
     if published is None:
         return "no published value"
@@ -202,6 +213,9 @@ def _verdict(run: Run, ours: Summary, cell: pd.DataFrame, published: Published |
         ended = (cell["status"].isin(["diverged", "failed"])).any()
         return "no run ended well" if ended else "not run"
     reasons = deviations(run, published)
+    goal = run.training.stop_at_familiar_accuracy
+    if goal and any(error > 100 * (1 - goal) + 1e-9 for error in _values(cell, "familiar_error")):
+        reasons.append(f"a familiar accuracy of {goal:.2%} was not reached")
     if any(cell["unofficial"].fillna("")):
         reasons.append("not the official files")
     if not reasons:

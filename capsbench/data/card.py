@@ -52,7 +52,7 @@ def card_text(data: Data, about: dict[str, Any], feeds: dict[Role, tuple[Raw, Fe
         ["split", "images", *facts.classes],
         [[role, about[role]["images"], *about[role]["images_by_class"]] for role in feeds],
     )
-    for factor in next(iter(feeds.values()))[0].factors:
+    for factor in about["train"]["factors"]:
         values = list(dict.fromkeys(v for role in feeds for v in about[role]["factors"][factor]))
         rows = [[role, *(about[role]["factors"][factor].get(v, 0) for v in values)] for role in feeds]
         lines += ["", f"Images by {factor}" + (" (-1: unknown):" if "-1" in values else ":"), ""]

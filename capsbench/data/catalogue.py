@@ -75,7 +75,7 @@ class DataSet:
 
     image_shape: (C, H, W) of what a network sees, with the default options. train_items, test_items: of the arrays
     that it is made from (digits, for pairs of digits). kind: how items become batches, see data.feeds. base: the
-    module that reads them, from ROOT/folder. augmentation: what the papers do to training images, the default of
+    module that reads them, from ROOT/BASE. augmentation: what the papers do to training images, the default of
     `training.augmentation`. paper: the data set of the papers that this is, or stands in for.
     """
 
@@ -101,15 +101,14 @@ class DataSet:
         return len(self.classes)
 
     @property
-    def folder(self) -> str:
-        """Return the folder of its raw files below ROOT."""
-        return self.base
+    def folders(self) -> tuple[str, ...]:
+        """Return the folders of its raw files below ROOT."""
+        return (self.base, "affnist") if self.name == "affnist" else (self.base,)
 
     @property
     def modules(self) -> tuple[str, ...]:
         """Return the modules that its batches rest on."""
-        more = ("capsbench.data.affnist",) if self.name == "affnist" else ()
-        return (f"capsbench.data.{self.base}", f"capsbench.data.{self.kind}", *more)
+        return (*(f"capsbench.data.{folder}" for folder in self.folders), f"capsbench.data.{self.kind}")
 
     def shape(self, options: Options) -> tuple[int, int, int]:
         """Return (C, H, W) of what a network sees under options."""

@@ -12,10 +12,9 @@ from capsbench.data.catalogue import CATALOGUE, Role
 def fetch(name: str, root: Path) -> None:
     """Download what is missing of a data set's files; what is there stays, and is checked when it is read."""
     facts = CATALOGUE[name]
-    bases = [facts.base, *(["affnist"] if name == "affnist" else [])]
     if facts.needs_files:
-        for base in bases:
-            importlib.import_module(f"capsbench.data.{base}").download(root / base)
+        for folder in facts.folders:
+            importlib.import_module(f"capsbench.data.{folder}").download(root / folder)
 
 
 def prepare(data: Data, root: Path) -> dict[str, Any]:
@@ -54,6 +53,8 @@ def count(data: Data, root: Path, role: Role) -> dict[str, Any]:
     feed = make_feed(data.name, raw, role, data.options, torch.device("cpu"))
     factors = {}
     for name, values in raw.factors.items():
+        if values.dtype.kind != "i":  # measured, such as affNIST's rotation: a value of its own for each image
+            continue
         counted = torch.from_numpy(values).unique(return_counts=True)
         factors[name] = dict(zip(*(part.tolist() for part in counted), strict=True))
     return {

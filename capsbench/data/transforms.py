@@ -75,7 +75,7 @@ def brightness_and_contrast(images: Tensor, brightness: float, contrast: float, 
     """Add up to `brightness` either way, then spread each channel about its mean by 1 - contrast to 1 + contrast.
 
     Nothing is clipped, as in H18's authors' code. Standardisation afterwards undoes the brightness altogether, and
-    the contrast but for what the channels' means differ.
+    the contrast but for what the channels' means differ, and where it leaves a std under the floor of `standardise`.
     """
     draws = torch.rand(2, len(images), 1, 1, 1, generator=generator).mul(2).sub(1).to(images.device)
     images = images + brightness * draws[0]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.tables import TABLES, caption, for_people, notes, paper_table, tables_of, write_table
+from capsbench.analysis.tables import TABLES, caption, for_people, notes, paper_table, write_table
 from capsbench.config import Table
 
 FULL = """\
@@ -58,6 +58,7 @@ variants:
   capsnet: {model: capsnet}
 """
 FILES = ("smallNORB (JPEG-75 copy): train-dat.mat: md5 12, the official file's is 34", "test-dat.mat: md5 5, not 6")
+NOT_OFFICIAL = "not the official files (runs.csv has their checksums): "
 
 
 @pytest.fixture
@@ -264,11 +265,36 @@ def novel(make_plan, write_run, results):
 
 def test_familiar_and_novel_errors_stand_beside_the_published_ones(novel):
     text = for_people(novel)
-    shown = text[["familiar (error %)", "published familiar", "ours (novel, error %)", "published novel"]]
+    shown = text[["familiar (error %)", "published familiar", "ours (test, error %)", "published"]]
     assert shown.to_numpy().tolist() == [["3.60 ± 0.10", "3.7", "13.50 ± 0.50", "13.5"], ["-", "3.7", "-", "20"]]
-    assert {"ours (error %)", "published"}.isdisjoint(text)
+    assert "ours (error %)" not in text
     assert list(text["verdict"]) == ["reproduced", "not run"]
     assert (novel.loc[0, "familiar_mean"], novel.loc[0, "published_familiar"]) == (pytest.approx(3.6), 3.7)
+
+
+def test_a_run_that_did_not_reach_the_familiar_accuracy_is_not_comparable(make_plan, write_run, results):
+    plan = make_plan(NOVEL)
+    for run in plan.runs[:3]:
+        write_run(run, error=13.0 + run.seed / 2, familiar=3.5 + run.seed)
+    table = paper_table("hinton-table2", plan, collect(plan, results))
+    assert table.loc[0, "verdict"] == "not comparable: a familiar accuracy of 96.30% was not reached"
+
+
+def test_a_control_whose_test_is_familiar_stands_beside_no_familiar_value(make_plan, results):
+    control = "{name: affnist, options: {train: affine}}"
+    plan = make_plan(FULL.replace("{name: mnist}", control))
+    table = paper_table("affnist", plan, collect(plan, results))
+    assert table["published_familiar"].isna().all()
+    novel = make_plan(FULL.replace("{name: mnist}", "{name: affnist}"))
+    assert list(paper_table("affnist", novel, collect(novel, results))["published_familiar"]) == [0.77]
+
+
+def test_a_line_about_files_stands_once_though_seeds_differ(make_plan, write_run, results):
+    plan = make_plan(FULL)
+    for run, lines in zip(plan.runs, [(), FILES, FILES[1:]], strict=True):
+        write_run(run, error=0.2, unofficial=lines)
+    table = paper_table("sabour-table1", plan, collect(plan, results))
+    assert table.loc[0, "unofficial"] == "; ".join(FILES)
 
 
 def test_matrix_capsules_are_told_apart_by_what_the_paper_varies(novel):
@@ -294,8 +320,8 @@ def test_rows_of_unofficial_files_carry_a_dagger_and_are_not_comparable(unoffici
     assert list(text["verdict"]) == ["not comparable (a)", "missed: lower by 0.08", "not comparable (a)"]
     assert notes(table)[:3] == [
         "(a) not the official files.",
-        f"† not the official files: {FILES[0]}; {FILES[1]}.",
-        f"‡ not the official files: {FILES[1]}.",
+        f"† {NOT_OFFICIAL}smallNORB (JPEG-75 copy): train-dat.mat, test-dat.mat.",
+        f"‡ {NOT_OFFICIAL}test-dat.mat.",
     ]
 
 
@@ -308,18 +334,18 @@ def test_unofficial_files_are_named_in_every_file_of_a_table(unofficial):
 
     text = markdown.read_text(encoding="utf-8")
     assert re.findall(r"^\| (mnist\S*)", text, re.MULTILINE) == ["mnist†", "mnist", "mnist‡"]
-    assert f"\n† not the official files: {FILES[0]}; {FILES[1]}.\n" in text
+    assert f"\n† {NOT_OFFICIAL}smallNORB (JPEG-75 copy): train-dat.mat, test-dat.mat.\n" in text
     assert "\n(a) not the official files.\n" in text
 
     text = latex.read_text(encoding="utf-8")
     assert re.findall(r"^(mnist\S*) &", text, re.MULTILINE) == [r"mnist$\dagger$", "mnist", r"mnist$\ddagger$"]
-    assert rf"$\dagger$ not the official files: {FILES[0]}; {FILES[1]}." in text
+    assert rf"$\dagger$ {NOT_OFFICIAL}smallNORB (JPEG-75 copy): train-dat.mat, test-dat.mat." in text
     assert "(a) not the official files." in text
     assert {"†", "‡", "±"}.isdisjoint(text)
 
 
 def test_a_study_that_names_no_table_gets_those_of_its_data_sets(make_plan):
-    assert tables_of(make_plan(EVERY_DATA_SET)) == list(TABLES)
+    assert make_plan(EVERY_DATA_SET).tables == list(TABLES)
     for data, expected in [
         ("{name: digits}", ["sabour-table1"]),
         ("{name: multimnist}", ["sabour-table1"]),
@@ -328,17 +354,17 @@ def test_a_study_that_names_no_table_gets_those_of_its_data_sets(make_plan):
         ("{name: toynorb}", ["hinton-table1"]),
         ("{name: smallnorb, options: {view: elevation}}", ["hinton-table2"]),
     ]:
-        assert tables_of(make_plan(FULL.replace("{name: mnist}", data))) == expected
+        assert make_plan(FULL.replace("{name: mnist}", data)).tables == expected
 
 
 def test_tables_that_a_study_names_are_made_as_listed(make_plan, results):
     plan = make_plan(FULL + "tables: [hinton-table2, sabour-table1]\n")
-    assert tables_of(plan) == ["hinton-table2", "sabour-table1"]
+    assert plan.tables == ["hinton-table2", "sabour-table1"]
     empty = paper_table("hinton-table2", plan, collect(plan, results))
     assert empty.empty
     for path in write_table(empty, "hinton-table2", results / "tables", caption("hinton-table2", plan)):
         assert path.read_text()
-    assert tables_of(make_plan(FULL + "tables: []\n")) == []
+    assert make_plan(FULL + "tables: []\n").tables == []
 
 
 def test_each_run_stands_in_one_table(make_plan, results):

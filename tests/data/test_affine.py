@@ -84,15 +84,15 @@ def test_translated_digits_are_whole_and_stand_on_whole_pixels(drawn):
 
 
 def test_every_place_is_reached_alike():
-    feed = placed(raw_of(10), transforms=2000)
+    feed = placed(raw_of(10), transforms=1000)
     place = corners(fixed(feed))
     assert len(place.unique(dim=0)) == 13 * 13
     for axis in (0, 1):
         counts = place[:, axis].bincount(minlength=13)
         assert len(counts) == 13
-        assert counts.min() > 0.85 * 20_000 / 13
-        assert counts.max() < 1.15 * 20_000 / 13
-    assert abs(torch.corrcoef(place.T.float())[0, 1]) < 0.02
+        assert counts.min() > 0.8 * 10_000 / 13
+        assert counts.max() < 1.2 * 10_000 / 13
+    assert abs(torch.corrcoef(place.T.float())[0, 1]) < 0.03
 
 
 @pytest.mark.parametrize("mode", ["translated", "affine"])
@@ -131,13 +131,16 @@ def test_the_identity_shows_the_digit_in_the_middle():
     torch.testing.assert_close(affine_images(image, draws_of()), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("x", "y", "left", "top"), [(0, 0, 1, 1), (1, 1, 27, 19), (0, 1, 1, 19), (0.5, 0, 14, 1)])
-def test_translation_goes_from_edge_to_edge(x, y, left, top):
-    """Ink of 20 rows and 12 columns: it comes to within one pixel of each edge, and no further."""
-    found = affine_images(rectangle(20, 12), draws_of(x=x, y=y))
-    expected = torch.zeros(1, 1, 40, 40)
-    expected[:, :, top : top + 20, left : left + 12] = 1
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+@pytest.mark.parametrize(
+    ("x", "y", "centre"),
+    [(0, 0, (6, 10)), (1, 1, (33, 29)), (0, 1, (6, 29)), (0.5, 0, (19.5, 10)), (0.5, 0.75, (19.5, 24.25))],
+)
+def test_translation_goes_from_edge_to_edge(x, y, centre):
+    """Ink of 20 rows and 12 columns: its outermost pixels come to between the last two pixels of an edge."""
+    image = rectangle(20, 12)
+    mass, found, _ = moments(affine_images(image, draws_of(x=x, y=y)))
+    torch.testing.assert_close(found, torch.tensor([centre], dtype=torch.float64), atol=1e-4, rtol=0)
+    assert float(mass) == pytest.approx(240)  # and none is lost
 
 
 @pytest.mark.parametrize(("draw", "factor"), [(1, 1.2), (0, 0.8), (0.75, 1.1)])

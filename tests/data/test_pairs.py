@@ -50,6 +50,7 @@ def an_epoch(feed, seed=0, epoch=1, augmentation=NONE, batch_size=64):
 
 @pytest.fixture(scope="module")
 def embedded():
+    torch.set_num_threads(1)  # what is of a module comes before what is of each test
     pairs = {"train_pairs": 700, "test_pairs": 400}
     return {split: load("multidigits", "nowhere", split, **pairs) for split in ("train", "test")}
 

@@ -1,0 +1,184 @@
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pydantic import TypeAdapter
+
+from capsbench.config import Data
+from capsbench.data import Raw, digits, load, mnist
+from capsbench.data.card import box_overlap, write_card
+from capsbench.data.catalogue import CATALOGUE
+
+NOWHERE = Path("nowhere")
+# one data set of each kind of task, small: options -> fixed items of each split; width of a picture, rows by block
+CARDS = {
+    "digits": ({}, {"train": 1258, "test": 539}, 28),
+    "multidigits": ({"train_pairs": 400, "test_pairs": 300}, {"train": 400, "test": 300}, 3 * 36),
+    "affdigits": ({"transforms_per_image": 2}, {"train": 1258, "familiar": 539, "test": 1078}, 40),
+    "toynorb": ({"lightings": 1, "view": "azimuth"}, {"train": 1350, "familiar": 1350, "test": 2700}, 2 * 48),
+}
+every_card = pytest.mark.parametrize("name", CARDS)
+
+
+def data_of(name, allow_unofficial=False, **options):
+    facts = {"name": name, "options": options, "allow_unofficial": allow_unofficial}
+    return TypeAdapter(Data).validate_python(facts)
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory):
+    """The text and the picture of each card."""
+    torch.set_num_threads(1)  # what is of a module comes before what is of each test
+    folder = tmp_path_factory.mktemp("cards") / "new"
+    return {name: write_card(data_of(name, **options), NOWHERE, folder) for name, (options, *_) in CARDS.items()}
+
+
+def table_below(text, heading):
+    """Rows of the table below a line, as lists of cells."""
+    lines = text.split(heading, 1)[1].strip().split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if not line.startswith("|---")]
+
+
+def test_there_is_a_card_here_of_each_kind():
+    assert {CATALOGUE[name].kind for name in CARDS} == {facts.kind for facts in CATALOGUE.values()}
+
+
+@every_card
+def test_a_card_is_a_text_and_a_picture_named_like_the_data_set(cards, name):
+    text, sheet = cards[name]
+    assert (text.name, sheet.name) == (f"{name}.md", f"{name}.png")
+    assert f"({name}.png)" in text.read_text()
+
+
+@every_card
+def test_a_card_says_where_the_data_come_from_and_under_which_options(cards, name):
+    text, facts = cards[name][0].read_text(), CATALOGUE[name]
+    options, *_ = CARDS[name]
+    shape = " x ".join(map(str, facts.image_shape))
+    for line in (
+        f"# {name}: {facts.title}", f"- source: {facts.source}", f"- licence: {facts.licence}",
+        f"- a network sees: {shape} (channels, height, width)",
+    ):  # fmt: skip
+        assert f"{line}\n" in text
+    (said,) = re.findall(r"- options: (.*)\n", text)
+    assert all(f"{key} {value}" in said for key, value in options.items()) if options else said == "none"
+    assert "not the official files" not in text
+
+
+@every_card
+def test_a_card_counts_images_and_classes(cards, name):
+    text = cards[name][0].read_text()
+    options, splits, _ = CARDS[name]
+    objects = CATALOGUE[name].objects
+    header, *rows = table_below(text, "Pairs in which each class is:" if objects == 2 else "Images of each class:")
+    assert header == ["split", "images", *CATALOGUE[name].classes]
+    assert {row[0]: int(row[1]) for row in rows} == splits
+    for split, images, *by_class in rows:
+        assert sum(map(int, by_class)) == objects * int(images)
+        labels = load(name, NOWHERE, split, **options).labels
+        labels = labels.sum(dim=0) if objects == 2 else labels.bincount()
+        assert list(map(int, by_class)) == labels.tolist()
+
+
+@every_card
+def test_a_card_counts_the_pixels(cards, name):
+    options, splits, _ = CARDS[name]
+    header, *rows = table_below(cards[name][0].read_text(), "with their mean and std:")
+    assert header[1] == "0-31"
+    assert header[-3:] == ["224-255", "mean", "std"]
+    for split, *shares, mean, std in rows:
+        pixels = load(name, NOWHERE, split, **options).images.double()
+        assert sum(map(float, shares)) == pytest.approx(100, abs=0.5)
+        assert float(shares[0]) == pytest.approx(100 * float((pixels < 32).double().mean()), abs=0.051)
+        assert float(mean) == pytest.approx(float(pixels.mean()), abs=0.0051)
+        assert float(std) == pytest.approx(float(pixels.std()), abs=0.0051)
+    assert len(rows) == len(splits)
+
+
+@every_card
+def test_a_card_has_the_fingerprint_of_each_split(cards, name):
+    header, *rows = table_below(cards[name][0].read_text(), "the images are made from):")
+    assert header == ["split", "made from", "sha256"]
+    assert [row[0] for row in rows] == list(CARDS[name][1])
+    assert all(re.fullmatch(r"`[0-9a-f]{64}`", row[2]) for row in rows)
+    if name == "digits":
+        assert rows[1][1:] == ["539 images", f"`{load(name, NOWHERE, 'test').fingerprint}`"]
+
+
+def test_a_card_counts_the_factors(cards):
+    header, *rows = table_below(cards["toynorb"][0].read_text(), "Images by azimuth:")
+    counts = {row[0]: dict(zip(header[1:], map(int, row[1:]), strict=True)) for row in rows}
+    assert {value for value, count in counts["train"].items() if count} == {"0", "2", "4", "30", "32", "34"}
+    assert counts["train"]["0"] == 225
+    assert counts["test"] == {value: 0 if counts["train"][value] else 225 for value in counts["train"]}
+    assert "Images by" not in cards["digits"][0].read_text()
+
+
+@every_card
+def test_the_picture_shows_ten_examples_of_each_class_in_every_split(cards, name):
+    _, splits, width = CARDS[name]
+    facts = CATALOGUE[name]
+    with Image.open(cards[name][1]) as sheet:
+        sheet.load()
+        pixels = np.asarray(sheet)
+    classes = 9 if facts.objects == 2 else facts.num_classes  # a pair stands under its lower class
+    channels, height, seen = facts.image_shape
+    side = 48 if name == "toynorb" else height
+    fixed = len(splits) * (22 + 2 * classes * (side + 2))
+    training = 22 + 2 * 3 * (height + 2)
+    assert pixels.shape == (fixed + training, 2 * 10 * (max(width, channels * seen) + 2), 3)
+    assert pixels.std() > 20  # something is drawn
+    first = pixels[22 : 22 + 2 * (height + 2), : 2 * (channels * seen + 2)]
+    assert first.std() > 5
+
+
+def test_the_card_of_pairs_states_the_overlap(cards):
+    text = cards["multidigits"][0].read_text()
+    frames, smaller, tenth, union = map(
+        float,
+        re.search(
+            r"measured on 300 test pairs: ([\d.]+) % of their 28x28 frames .*80 %.*\n.*: ([\d.]+) % of the smaller one "
+            r"on average \(10th percentile (\d+) %\), intersection over union ([\d.]+)\n",
+            text,
+        ).groups(),
+    )
+    assert 76 < frames < 84
+    assert tenth < smaller < 100
+    assert 0 < union < smaller / 100
+    assert "overlap" not in cards["digits"][0].read_text()
+
+
+def test_the_overlap_of_boxes_by_hand():
+    one, other = torch.zeros(2, 3, 36, 36, dtype=torch.uint8)
+    one[:, 10:20, 10:14] = 9  # 10 x 4
+    other[0, 15:20, 12:22] = 9  # 5 x 10, of which 5 x 2 are shared
+    other[1, 12:14, 11:13] = 9  # inside
+    other[2, 30:32, 10:14] = 9  # below
+    share, union = box_overlap(one, other)
+    torch.testing.assert_close(share, torch.tensor([10 / 40, 1.0, 0.0], dtype=torch.float64))
+    torch.testing.assert_close(union, torch.tensor([10 / 80, 4 / 40, 0.0], dtype=torch.float64))
+
+
+def test_a_card_of_unofficial_files_says_so(monkeypatch, tmp_path):
+    raw = digits.read(NOWHERE, "test")
+    copy = Raw(raw.images, raw.labels, {}, ("train-images: md5 12, the official file's is 34",))
+    monkeypatch.setattr(mnist, "read", lambda *_: copy)
+    monkeypatch.setattr(mnist, "download", lambda folder: None)
+    text, _ = write_card(data_of("mnist", allow_unofficial=True), tmp_path, tmp_path / "cards")
+    assert "- **not the official files**: train-images: md5 12, the official file's is 34\n" in text.read_text()
+
+
+def test_unknown_poses_are_named_in_the_table(monkeypatch, tmp_path):
+    from capsbench.data import smallnorb
+
+    images = np.random.default_rng(0).integers(0, 256, (50, 2, 48, 48), dtype=np.uint8)
+    copy = Raw(images, np.arange(50) % 5, {"azimuth": np.full(50, -1)}, ("a copy",))
+    monkeypatch.setattr(smallnorb, "read", lambda *_: copy)
+    monkeypatch.setattr(smallnorb, "download", lambda folder: None)
+    text, _ = write_card(data_of("smallnorb", allow_unofficial=True), tmp_path, tmp_path / "cards")
+    assert table_below(text.read_text(), "Images by azimuth (-1: unknown):") == [
+        ["split", "-1"], ["train", "50"], ["test", "50"],
+    ]  # fmt: skip
