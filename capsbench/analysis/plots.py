@@ -61,11 +61,14 @@ def plot_learning_curves(plan: Plan, results: Path, runs: pd.DataFrame) -> Figur
             err_kws={"alpha": 0.1}, ax=axis,
         )  # fmt: skip
         axis.set(
-            title=_title(plan, experiment),
+            title=_title(plan, experiment, runs),
             ylabel=f"{'validation' if validated else 'training'} error (%)",
             yscale="log" if (curves["error"] > 0).any() else "linear",
         )
-        axis.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+        if axis.get_yscale() == "log":
+            axis.yaxis.set_minor_locator(matplotlib.ticker.LogLocator(subs=(2, 3, 4, 6)))
+        for formatted in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+            formatted(matplotlib.ticker.FormatStrFormatter("%g"))
         axis.legend(title=None, fontsize="small")
     return figure
 
@@ -91,38 +94,39 @@ def plot_error_by_variant(plan: Plan, results: Path, runs: pd.DataFrame) -> Figu
                 fmt="D", color="black", markersize=4, capsize=3, linewidth=1,
             )  # fmt: skip
         axis.set(
-            title=f"{_title(plan, experiment)}\neach seed; below, the mean and its 95 % interval",
+            title=f"{_title(plan, experiment, runs)}\neach seed; below, the mean and its 95 % interval",
             ylabel="", xlabel="test error (%)",
         )  # fmt: skip
     return figure
 
 
 def plot_routing_iterations(plan: Plan, results: Path, runs: pd.DataFrame) -> Figure:
-    """Test accuracy and training time against routing iterations, by reconstruction."""
+    """Test accuracy and training time against routing iterations, by reconstruction; a row for each experiment."""
     if "option.iterations" not in runs or runs.loc[runs["status"] == "ok", "option.iterations"].isna().all():
         return _nothing("no finished run with routing")
     done = runs[(runs["status"] == "ok") & runs["option.iterations"].notna()].copy()
-    done["accuracy"] = 100 - done["test_error"]
+    done["test accuracy (%)"] = 100 - done["test_error"]
     done["iterations"] = done["option.iterations"].astype(int)
-    done["seconds an epoch"] = done["seconds"] / done["epochs"]
-    with_decoder = done["option.reconstruction"].map({True: "with reconstruction", False: "without reconstruction"})
-    several = done["experiment"].nunique() > 1
-    done["network"] = [f"{e}, {w}" if several else w for e, w in zip(done["experiment"], with_decoder, strict=True)]
-    networks = done["network"].nunique()
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
-    for axis, quantity in zip(axes, ("accuracy", "seconds an epoch"), strict=True):
-        sns.pointplot(
-            done, x="iterations", y=quantity, hue="network", errorbar=("pi", 100), capsize=0.06,
-            dodge=0.15 if networks > 1 else False,
-            markers=_MARKERS[:networks], linestyles=_LINES[:networks], linewidth=1.6, ax=axis,
-        )  # fmt: skip
-        axis.set(xlabel="routing iterations")
-        axis.legend(title=None, fontsize="small")
-    axes[0].set(ylabel="test accuracy (%)")
-    axes[1].set(ylabel="training time an epoch (s)")
-    axes[1].set_ylim(bottom=0)
-    titles = ", ".join(_title(plan, e) for e in dict.fromkeys(done["experiment"]))
-    figure.suptitle(f"{titles}: mean over the seeds, bars from the lowest to the highest", fontsize="medium")
+    done["training time an epoch (s)"] = done["seconds"] / done["epochs"]
+    decoder = {True: "with reconstruction", False: "without reconstruction"}
+    done["network"] = [decoder.get(value, "") for value in done["option.reconstruction"]]
+    experiments = list(dict.fromkeys(done["experiment"]))
+    figure, grid = plt.subplots(
+        len(experiments), 2, figsize=(9, 3.3 * len(experiments)), squeeze=False, layout="constrained"
+    )
+    for row, experiment in zip(grid, experiments, strict=True):
+        cells = done[done["experiment"] == experiment]
+        networks = cells["network"].nunique()
+        for axis, quantity in zip(row, ("test accuracy (%)", "training time an epoch (s)"), strict=True):
+            sns.pointplot(
+                cells, x="iterations", y=quantity, hue="network", errorbar=("pi", 100), capsize=0.06,
+                dodge=0.15 if networks > 1 else False,
+                markers=_MARKERS[:networks], linestyles=_LINES[:networks], linewidth=1.6, ax=axis,
+            )  # fmt: skip
+            axis.set(xlabel="routing iterations", title=_title(plan, experiment, runs))
+            axis.legend(title=None, fontsize="small")
+        row[1].set_ylim(bottom=0)
+    figure.suptitle("mean over the seeds, bars from the lowest to the highest", fontsize="medium")
     return figure
 
 
@@ -148,7 +152,9 @@ def plot_reconstructions(plan: Plan, results: Path, runs: pd.DataFrame) -> Figur
         axis.set_yticks([side * (n + 0.5) for n in range(len(strips))], list(strips))
         axis.set_xticks([])
         axis.grid(False)
-        axis.set_title(f"{_title(plan, row['experiment'])}, {row['variant']}, seed {row['seed']}", fontsize="small")
+        axis.set_title(
+            f"{_title(plan, row['experiment'], runs)}, {row['variant']}, seed {row['seed']}", fontsize="small"
+        )
     return figure
 
 
@@ -190,9 +196,13 @@ def _strip(images: np.ndarray) -> np.ndarray:
     return np.hstack(list(framed))
 
 
-def _title(plan: Plan, experiment: str) -> str:
+def _title(plan: Plan, experiment: str, runs: pd.DataFrame) -> str:
+    """Name an experiment by its data set, and say where that was not the official one."""
     data_set = plan.study.experiments[experiment].data.name
     title = CATALOGUE[data_set].title
+    there = runs.loc[runs["experiment"] == experiment, "unofficial"] if "unofficial" in runs else []
+    if any(isinstance(lines, str) and lines for lines in there):
+        title += ", not the official files"
     return title if experiment == data_set else f"{experiment} ({title})"
 
 
