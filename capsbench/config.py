@@ -75,8 +75,10 @@ class Augmentation(Strict):
     rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="degrees, up to this either way")
     scale: Fraction = Field(0.0, description="0.2 draws a factor from 0.8 to 1.2")
     cutout: Annotated[int, Field(ge=0)] = Field(0, description="side of the square set to zero, pixels")
-    brightness: NonNegative = Field(0.0, description="added, up to this either way, of 0 to 1; smallNORB: 63/255")
-    contrast: Fraction = Field(0.0, description="0.8 draws a factor from 0.2 to 1.8; smallNORB: 0.8")
+    brightness: NonNegative = Field(
+        0.0, description="smallNORB alone: added, up to this either way, of 0 to 1; there 63/255"
+    )
+    contrast: Fraction = Field(0.0, description="smallNORB alone: 0.8 draws a factor from 0.2 to 1.8; there 0.8")
 
 
 class Training(Strict):
@@ -294,6 +296,9 @@ def _check_together(training: Training, data: Data, path: Path, experiment: str,
         if (pixels := getattr(training.augmentation, name)) >= side:
             problem = f"{name} {pixels} is not less than the {side} pixels of an image of {data.name}"
             refuse(path, f"{where}.training.augmentation", problem)
+    for name in ("brightness", "contrast"):  # part of smallNORB's protocol, before its images are standardised
+        if getattr(training.augmentation, name) and facts.kind != "norb":
+            refuse(path, f"{where}.training.augmentation.{name}", f"acts on smallnorb and toynorb, not on {data.name}")
     if training.early_stopping and not data.validation_images:
         key = f"experiments.{experiment}.data.validation_images"
         refuse(path, key, "must be positive where early_stopping is on: nothing is chosen on test")

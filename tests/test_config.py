@@ -225,6 +225,11 @@ def test_digest_changes_with_whatever_decides_a_result(plan_of, old, new):
         ("seeds: [0, 1]\n", "", ["seeds: is missing"]),
         ("{data: {name: digits, validation_images: 100}}", "{}", ["experiments.digits.data: is missing"]),
         ("{data: {name: digits, validation_images: 100}}", "", ["experiments.digits: null ", "object"]),
+        (
+            "rotation: 5.0",
+            "brightness: 0.2",
+            ["training.augmentation.brightness: acts on smallnorb and toynorb, not on digits"],
+        ),
         # names
         ("name: small", "name: my study", ["name: 'my study' is not a name", "letters, digits"]),
         ("name: small", "name: ../small", ["name: '../small' is not a name"]),

@@ -141,10 +141,12 @@ def write_table(table: pd.DataFrame, name: str, folder: Path, caption: str) -> l
 
 def caption(name: str, plan: Plan) -> str:
     """Say what the table shows and how to read it, in one paragraph."""
+    stopped = any(run.training.stop_at_familiar_accuracy for run in plan.runs if run.table == name)
+    chosen = "Training was stopped on the familiar test, as in the papers; else nothing" if stopped else "Nothing"
     return (
         f"Study '{plan.study.name}'. Test error in %, mean ± standard deviation over the seeds, with the 95 % t "
         f"interval of the mean. n: runs that ended well of those planned. Published: {TABLES[name].source}. "
-        "Nothing was chosen on the test set."
+        f"{chosen} was chosen on the test set."
     )
 
 

@@ -4,6 +4,7 @@ The release has no official checksums that we know of, so what is checked is the
 types, 40x40, the number of images, labels 0 to 9 (and the checksums inside .zip and compressed .mat files).
 """
 
+import hashlib
 import io
 import warnings
 import zipfile
@@ -39,7 +40,8 @@ def read(folder: Path, split: str, allow_unofficial: bool = False) -> Raw:
     raw = _cached("affnist-test", [path], None if allow_unofficial else TEST_IMAGES)
     if len(raw.images) == TEST_IMAGES:
         return raw
-    line = f"affNIST (unofficial copy): {path.name}: {len(raw.images):,} images, the official file has {TEST_IMAGES:,}"
+    counts = f"{len(raw.images):,} images, the official file has {TEST_IMAGES:,}"
+    line = f"affNIST (unofficial copy): {path.name}: md5 {md5_of(path)}, {counts}"
     return Raw(raw.images, raw.labels, raw.factors, (line,))
 
 
@@ -73,7 +75,8 @@ def _cached(name: str, paths: list[Path], images: int | None) -> Raw:
         sums = [md5_of(path) for path in paths]
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from None
-    arrays = cached(name, {"files": sums, "code": 1}, lambda: _build(paths, images))
+    code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    arrays = cached(name, {"files": sums, "code": code}, lambda: _build(paths, images))
     if images is not None and len(arrays["labels"]) != images * len(paths):  # kept from a read that allowed it
         raise _wrong_count(paths[0], len(arrays["labels"]), images)
     factors = {"rotation": arrays["rotation"]} if "rotation" in arrays else {}

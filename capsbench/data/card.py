@@ -1,5 +1,6 @@
 """The card of a data set: where it comes from, what is in it, what it looks like."""
 
+import hashlib
 import math
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def card_text(data: Data, about: dict[str, Any], feeds: dict[Role, tuple[Raw, Fe
     shown = ", ".join(f"{k} {v}" for k, v in about["options"].items()) or "none"
     lines = [
         f"# {data.name}: {facts.title}", "",
-        f"![first images of each class]({data.name}.png)", "",
+        f"![images of each class]({data.name}.png)", "",
         f"- source: {facts.source}", f"- licence: {facts.licence}",
         f"- a network sees: {' x '.join(map(str, facts.shape(data.options)))} (channels, height, width)",
         f"- options: {shown}",
@@ -64,6 +65,9 @@ def card_text(data: Data, about: dict[str, Any], feeds: dict[Role, tuple[Raw, Fe
     lines += _table(["split", "made from", "sha256"], [
         [role, f"{about[role]['made_from']:,} images", f"`{about[role]['fingerprint']}`"] for role in feeds
     ])  # fmt: skip
+    if facts.kind in ("pairs", "affine"):
+        lines += ["", "Fingerprints of what is made of them (sha256 of the first 10,000 fixed images):", ""]
+        lines += _table(["split", "sha256"], [[role, f"`{_fixed_hash(feed)}`"] for role, (_, feed) in feeds.items()])
     return "\n".join(lines) + "\n"
 
 
@@ -159,6 +163,13 @@ def _extent(occupied: Tensor) -> tuple[Tensor, Tensor]:
     """First occupied place and the one after the last: bool [N, L] -> two int64 [N]."""
     length = occupied.shape[1]
     return occupied.int().argmax(dim=1), length - occupied.flip(1).int().argmax(dim=1)
+
+
+def _fixed_hash(feed: Feed) -> str:
+    digest = hashlib.sha256()
+    for chosen in torch.arange(min(10_000, len(feed.labels))).split(1000):
+        digest.update(feed.fixed_items(chosen)[0].numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _pixels(feed: Feed) -> list[str]:

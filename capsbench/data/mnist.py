@@ -23,6 +23,7 @@ FILES = {
     "t10k-images-idx3-ubyte": ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
     "t10k-labels-idx1-ubyte": ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
 }
+SIDE = 28
 MAGIC = {1: 2049, 3: 2051}  # dimensions -> magic number of unsigned bytes
 
 
@@ -33,6 +34,9 @@ def read(folder: Path, split: str, allow_unofficial: bool = False) -> Raw:
     labels, labels_unofficial = read_idx(folder, f"{prefix}-labels-idx1-ubyte", 1, allow_unofficial)
     if len(images) != len(labels):
         raise InputError(f"{folder}: {len(images)} {split} images but {len(labels)} labels")
+    if len(images) == 0 or images.shape[1:] != (SIDE, SIDE) or labels.max() > 9:
+        found = f"{len(images)} images of {images.shape[1]}x{images.shape[2]}, labels up to {labels.max(initial=0)}"
+        raise InputError(f"{folder}: {split} has {found}; MNIST has images of {SIDE}x{SIDE} and labels 0 to 9")
     return Raw(images[:, np.newaxis], labels.astype(np.int64), unofficial=images_unofficial + labels_unofficial)
 
 
@@ -58,6 +62,8 @@ def read_idx(
         content = path.read_bytes() if path is plain else gzip.decompress(path.read_bytes())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged gzip file ({error}); delete it and fetch it again") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     unofficial = check_official(str(path), found, FILES[name][0], allow_unofficial)
     header = 4 + 4 * dimensions

@@ -62,6 +62,10 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> d
                     looks_at, measure = PROTOCOLS[name]
                     if looks_at == role:
                         found[name] = measure(predictions) | about
+    if record["status"] == "ok":  # run.yaml says what is not official of the test's files too
+        told = [line for result in found.values() for line in result.get("unofficial", [])]
+        record["data"]["unofficial"] = list(dict.fromkeys([*record["data"]["unofficial"], *told]))
+        folder.write_record(record)
     write_whole(folder.predictions_path, lambda aside: _save(aside, arrays))
     for name in found:
         found[name] = found[name] | {"training_started": record["started"]}  # of which training: see analysis.collect

@@ -335,3 +335,16 @@ def test_views_and_crops_that_are_not_the_papers_are_named(run_on):
 def test_what_keeps_a_run_from_the_papers_affnist(run_on, data, training, said):
     run = run_on(data, "{model: capsnet}", training)
     assert deviations(run, counterpart(run, ("S17 section 5.2",))) == said
+
+
+def test_a_cut_of_the_training_set_is_named_on_every_data_set(make_plan):
+    for data, words in [
+        ("{name: affnist-generated, train_images: 5000}", "5,000 of 60,000 training images"),
+        ("{name: affnist-generated}", ""),
+        ("{name: affdigits, train_images: 500}", "500 of 1,258 training images"),
+        ("{name: affdigits, validation_images: 200}", ""),
+    ]:
+        study = f"name: cut\nseeds: [0]\nexperiments: {{a: {{data: {data}}}}}\nvariants: {{v: {{model: capsnet}}}}\n"
+        (run,) = make_plan(study).runs
+        found = [reason for reason in deviations(run, counterpart(run, ("S17 section 5.2",))) if "images" in reason]
+        assert found == ([words] if words else [])

@@ -289,6 +289,14 @@ def test_a_control_whose_test_is_familiar_stands_beside_no_familiar_value(make_p
     assert list(paper_table("affnist", novel, collect(novel, results))["published_familiar"]) == [0.77]
 
 
+def test_the_caption_says_so_where_training_stopped_on_the_familiar_test(make_plan, plan):
+    assert caption("sabour-table1", plan).endswith("Nothing was chosen on the test set.")
+    said = caption("hinton-table2", make_plan(NOVEL))
+    assert said.endswith(
+        "Training was stopped on the familiar test, as in the papers; else nothing was chosen on the test set."
+    )
+
+
 def test_a_line_about_files_stands_once_though_seeds_differ(make_plan, write_run, results):
     plan = make_plan(FULL)
     for run, lines in zip(plan.runs, [(), FILES, FILES[1:]], strict=True):

@@ -86,6 +86,10 @@ DAMAGE = {
     "no sums": lambda e: (e / "sums.json").unlink(),
     "torn sums": lambda e: truncate(e / "sums.json", 30),
     "empty sums": lambda e: truncate(e / "sums.json", 0),
+    "sums of nothing": lambda e: (e / "sums.json").write_text("{}"),
+    "a header that does not parse": lambda e: (e / "images.npy").write_bytes(
+        (e / "images.npy").read_bytes().replace(b"'descr'", b"(((((((")
+    ),
     "wrong sums": lambda e: (e / "sums.json").write_text(
         json.dumps(dict.fromkeys(json.loads((e / "sums.json").read_text()), "0" * 64))
     ),

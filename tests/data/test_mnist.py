@@ -92,6 +92,29 @@ def test_unofficial_files_must_still_be_idx_files(files, name, content, message)
         mnist.read(files, "train", allow_unofficial=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            IMAGES,
+            idx(np.zeros((20, 14, 56), np.uint8), 2051),
+            "20 images of 14x56, labels up to 9; MNIST has images of",
+        ),
+        (LABELS, idx(np.full(20, 200, np.uint8), 2049), "20 images of 28x28, labels up to 200; MNIST has images of"),
+    ],
+)
+def test_unofficial_files_must_hold_what_mnist_holds(files, name, content, message):
+    replace(files, name, gzip.compress(content))
+    with pytest.raises(InputError, match=message):
+        mnist.read(files, "train", allow_unofficial=True)
+
+
+def test_a_folder_in_a_files_place_is_said(tmp_path):
+    (tmp_path / f"{IMAGES}.gz").mkdir()
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        mnist.read(tmp_path, "train")
+
+
 def test_a_missing_file_says_what_to_do(tmp_path):
     with pytest.raises(InputError, match="is missing: 'capsbench data fetch mnist'"):
         mnist.read(tmp_path, "train")

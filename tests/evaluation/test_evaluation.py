@@ -168,6 +168,21 @@ def test_what_is_novel_is_measured_beside_what_is_familiar(tmp_path, chosen, fam
     assert found["familiar"]["data_fingerprint"] != "" and found["accuracy"]["unofficial"] == []
 
 
+def test_run_yaml_says_what_is_not_official_of_the_test(tmp_path, monkeypatch):
+    run, folder = trained(tmp_path, "cnn_matched")
+    assert folder.read_record()["data"]["unofficial"] == []
+    read = data.read_raw
+
+    def copy(name, root, role, *more):
+        raw = read(name, root, role, *more)
+        return data.Raw(raw.images, raw.labels, raw.factors, (f"{role}.mat: md5 1",))
+
+    monkeypatch.setattr(data, "read_raw", copy)
+    found = evaluate(run, tmp_path / "r", NOWHERE, PROTOCOLS)
+    assert found["accuracy"]["unofficial"] == ["test.mat: md5 1"]
+    assert folder.read_record()["data"]["unofficial"] == ["test.mat: md5 1"]
+
+
 def test_the_scores_of_several_crops_are_averaged(tmp_path):
     options = {"lightings": 1, "test_crops": 13}
     run, _ = trained(tmp_path, "cnn_matched", data={"name": "toynorb", "options": options})
