@@ -22,6 +22,8 @@ from torch import Tensor
 
 from capsbench.routing.moments import EPSILON, squared_distances, weighted_moments
 
+LEARNT = {"beta_u": ("J", 0.0), "beta_a": ("J", 0.0)}
+
 
 def em_routing(
     votes: Tensor,

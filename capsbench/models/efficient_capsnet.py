@@ -1,0 +1,195 @@
+"""Efficient-CapsNet of Mazzia, Salvetti, Chiaberge 2021, *Efficient-CapsNet: Capsule Network with Self-Attention
+Routing*, sections on its architecture and on self-attention routing; "authors' code" is EscVM/Efficient-CapsNet.
+"""
+
+import itertools
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from capsbench.layers import Decoder, capsule_lengths
+from capsbench.losses import margin_loss, present_classes, reconstruction_loss
+from capsbench.models.output import Output
+from capsbench.options import Count, Counts, Fraction, NonNegative
+from capsbench.routing.attention import attention_routing
+from capsbench.routing.squash import exponential_squash
+
+BATCH_NORM_EPSILON = 1e-3  # Keras's
+
+
+class EfficientCapsNet(nn.Module):
+    """Four convolutions, each normalised -> depthwise primary capsules -> class capsules under self-attention routing.
+
+    A primary capsule is `primary_dim` neighbouring channels of one position after a convolution of each channel by
+    itself, with a kernel as large as the grid, so that one position is left: 16 capsules of 8. The published counts
+    are without the decoder (`reconstruction` false; with it, on 28x28x1, 1,573,168) and need these options:
+
+    - MNIST, 1x28x28, 10 classes: 161,824: the defaults.
+    - MultiMNIST, 1x36x36, 10 classes: 154,656: `conv_strides` (1, 1, 2, 2), `primary_kernel` 5, `primary_stride` 2. The
+      grid is 6x6, so that its last row and its last column are not seen.
+    - smallNORB, 2x48x48, 5 classes: 151,664: `conv_kernels` (7, 3, 3, 3), `conv_strides` (2, 1, 1, 2), `activation`
+      "leaky_relu", `normalization` "instance", and `decoder` "convolutional".
+
+    From the authors' code, where the paper is silent: batch norm after the activation, with Keras's settings
+    (`batch_norm_momentum` 0.01 here is 0.99 in Keras; short trainings need more); a slope of 0.3 in "leaky_relu"; the
+    starts of all layers but the decoder's; `reconstruction_weight` 0.392 on the MEAN of squared errors whatever the
+    image size (0.0005 of their sum at 28x28), over both sources where there are two.
+
+    Deviations: normal starts are not truncated. The decoder's layers start as PyTorch has them; the convolutional one,
+    which is the authors' on 48x48, is cut to size on others; targets of either lie in [0, 1], where the authors'
+    smallNORB decoder, ending in a sigmoid, has standardised images for targets. Couplings that are given back are C,
+    without the learnt priors B (see capsbench.routing.attention).
+
+    The decoder sees the capsule of the true class where labels are given (training), of the predicted class where they
+    are not (test); of several objects in an image each is decoded alone.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        *,
+        routing: Literal["attention"] = "attention",
+        reconstruction: bool = True,
+        conv_channels: Counts = (32, 64, 64, 128),
+        conv_kernels: Counts = (5, 3, 3, 3),
+        conv_strides: Counts = (1, 1, 1, 2),
+        activation: Literal["relu", "leaky_relu"] = "relu",
+        normalization: Literal["batch", "instance"] = "batch",
+        batch_norm_momentum: Fraction = 0.01,
+        primary_kernel: Count | Literal["whole"] = "whole",
+        primary_stride: Count = 1,
+        primary_dim: Count = 8,
+        class_dim: Count = 16,
+        decoder: Literal["fully_connected", "convolutional"] = "fully_connected",
+        decoder_hidden: Counts = (512, 1024),
+        reconstruction_weight: NonNegative = 0.392,
+        positive_margin: Fraction = 0.9,
+        negative_margin: Fraction = 0.1,
+        negative_weight: NonNegative = 0.5,
+    ):
+        super().__init__()
+        channels, height, width = image_shape
+        if not len(conv_channels) == len(conv_kernels) == len(conv_strides):
+            lengths = f"{len(conv_channels)}, {len(conv_kernels)} and {len(conv_strides)} layers"
+            raise ValueError(f"efficient_capsnet: conv_channels, conv_kernels and conv_strides are for {lengths}")
+        if conv_channels[-1] % primary_dim:
+            raise ValueError(
+                f"efficient_capsnet: {conv_channels[-1]} channels cannot be cut into capsules of {primary_dim}"
+            )
+        # at the least 2x2, so that normalisation has more than one value of a batch of one
+        needed = 2 if primary_kernel == "whole" else max(2, primary_kernel)
+        grid = (height, width)
+        for kernel_size, stride in zip(conv_kernels, conv_strides, strict=True):
+            grid = ((grid[0] - kernel_size) // stride + 1, (grid[1] - kernel_size) // stride + 1)
+        if min(grid) < needed:
+            for kernel_size, stride in zip(reversed(conv_kernels), reversed(conv_strides), strict=True):
+                needed = (needed - 1) * stride + kernel_size
+            raise ValueError(f"efficient_capsnet needs images of at least {needed}x{needed}, not {height}x{width}")
+        self.num_classes = num_classes
+        self.primary_dim = primary_dim
+        self.reconstruction_weight = reconstruction_weight
+        self.margins = (positive_margin, negative_margin, negative_weight)
+
+        layers: list[nn.Module] = []
+        widths = itertools.pairwise((channels, *conv_channels))
+        for (channels_in, channels_out), kernel_size, stride in zip(widths, conv_kernels, conv_strides, strict=True):
+            conv = nn.Conv2d(channels_in, channels_out, kernel_size, stride)
+            nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+            layers += [conv, nn.ReLU() if activation == "relu" else nn.LeakyReLU(0.3)]
+            if normalization == "batch":
+                layers.append(nn.BatchNorm2d(channels_out, BATCH_NORM_EPSILON, batch_norm_momentum))
+            else:
+                layers.append(_instance_norm(channels_out))
+        self.features = nn.Sequential(*layers)
+        kernel = grid if primary_kernel == "whole" else (primary_kernel, primary_kernel)
+        self.primary_conv = nn.Conv2d(
+            conv_channels[-1], conv_channels[-1], kernel, primary_stride, groups=conv_channels[-1]
+        )
+        nn.init.xavier_uniform_(self.primary_conv.weight)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+        positions = math.prod((size - k) // primary_stride + 1 for size, k in zip(grid, kernel, strict=True))
+        in_capsules = positions * conv_channels[-1] // primary_dim
+        self.weight = nn.Parameter(torch.empty(in_capsules, num_classes, class_dim, primary_dim))  # W
+        nn.init.normal_(self.weight, std=math.sqrt(2 / (in_capsules * num_classes * primary_dim)))
+        self.priors = nn.Parameter(torch.zeros(in_capsules, num_classes))  # B
+
+        self.decoder: nn.Module | None = None
+        if reconstruction and decoder == "fully_connected":
+            self.decoder = Decoder(num_classes * class_dim, image_shape, decoder_hidden)
+        elif reconstruction:
+            self.decoder = _ConvDecoder(num_classes * class_dim, image_shape)
+
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
+        """Images [B, C, H, W] -> scores [B, K] (capsule lengths), poses [B, K, D], the rest."""
+        maps = self.primary_conv(self.features(images))  # [B, 128, 9, 9] -> [B, 128, 1, 1]
+        maps = maps.permute(0, 2, 3, 1).flatten(1)  # a position at a time, its channels in order
+        inputs = exponential_squash(maps.unflatten(1, (-1, self.primary_dim)))  # u [B, 16, 8]
+        votes = torch.einsum("ijcd,bid->bijc", self.weight, inputs)  # [B, 16, K, 16]
+        poses, couplings = attention_routing(votes, self.priors)  # [B, K, 16], [B, 16, K]
+        lengths = capsule_lengths(poses)  # [B, K]
+        reconstructions = None
+        if self.decoder is not None:
+            chosen = lengths.argmax(dim=1) if labels is None else labels  # [B], or [B, S] of several objects
+            mask = F.one_hot(chosen, self.num_classes).to(poses.dtype)  # [B, (S,) K]
+            values = torch.einsum("b...k,bkd->b...kd", mask, poses).flatten(-2)  # [B, (S,) K * 16]
+            reconstructions = self.decoder(values)  # [B, (S,) C, H, W]
+        return Output(lengths, poses, reconstructions, couplings)
+
+    def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Margin loss, and 0.392 x the mean of squared errors over all that is reconstructed of an image."""
+        present = present_classes(labels, self.num_classes, output.scores.dtype)
+        parts = {"margin": margin_loss(output.scores, present, *self.margins)}
+        if output.reconstructions is not None:
+            values = output.reconstructions[0].numel()  # of an image: S x C x H x W
+            error = reconstruction_loss(output.reconstructions, targets) / values
+            parts["reconstruction"] = self.reconstruction_weight * error
+        return parts
+
+
+def _instance_norm(channels: int) -> nn.InstanceNorm2d:
+    """Normalise each channel of each image, with scale and shift that start near zero, as the authors' do."""
+    norm = nn.InstanceNorm2d(channels, eps=BATCH_NORM_EPSILON, affine=True)
+    nn.init.uniform_(norm.weight, -0.05, 0.05)
+    nn.init.uniform_(norm.bias, -0.05, 0.05)
+    return norm
+
+
+class _ConvDecoder(nn.Module):
+    """The authors' decoder on smallNORB: 64 values as an 8x8 image, thrice doubled and convolved, to 2x48x48.
+
+    values [..., in_features] -> images in [0, 1], [..., C, H, W]. A side of n values becomes 8 n - 16; for a side that
+    is no such number, n is the next larger one, and the image is cut from the middle.
+    """
+
+    def __init__(self, in_features: int, image_shape: tuple[int, int, int]):
+        super().__init__()
+        channels, *self.sides = image_shape
+        small = [math.ceil((side + 16) / 8) for side in self.sides]
+        self.layers = nn.Sequential(
+            nn.Linear(in_features, math.prod(small)),
+            nn.Unflatten(1, (1, *small)),
+            *self._doubled(1, 64),
+            *self._doubled(64, 128),
+            *self._doubled(128, 128),
+            nn.Conv2d(128, channels, kernel_size=3),
+            nn.Sigmoid(),
+        )
+
+    @staticmethod
+    def _doubled(channels_in: int, channels_out: int) -> list[nn.Module]:
+        upsample = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
+        return [upsample, nn.Conv2d(channels_in, channels_out, kernel_size=3), nn.LeakyReLU(0.2)]
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Values [..., in_features] -> images [..., C, H, W]."""
+        images = self.layers(values.flatten(0, -2))
+        for dim, side in zip((2, 3), self.sides, strict=True):
+            images = images.narrow(dim, (images.shape[dim] - side) // 2, side)
+        return images.unflatten(0, values.shape[:-1])

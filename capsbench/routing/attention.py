@@ -1,0 +1,35 @@
+"""Self-attention routing of Mazzia, Salvetti, Chiaberge 2021, *Efficient-CapsNet: Capsule Network with Self-Attention
+Routing*, section on self-attention routing; details from the authors' code (EscVM/Efficient-CapsNet, utils/layers.py).
+
+No iterations: a vote counts as much as it agrees with all votes for the same parent. Symbols of the paper: n^l a child
+(i here), n^l+1 a parent (j), Û the votes, A_j = Û_j Û_j^T / sqrt(D) the agreements [I, I] of the votes for parent j,
+C the couplings, B learnt log priors, s_j the weighted sum:
+
+    c_ij = exp(sum_i' A_jii') / sum_k exp(sum_i' A_kii'),   s_j = sum_i (c_ij + b_ij) û_ij,   u_j = squash(s_j),
+
+with the softmax over PARENTS. The sum over i' has the vote itself in it, and is one product with the sum of all votes:
+A is never stored. Shapes: B batch, I children, J parents, D parent size.
+
+As in the code: D is the size of a vote, that is of a parent; B is added after the softmax, in spite of its name, and
+starts at zero. OURS: the length in the squash is softened, where theirs has no gradient at a sum of zero.
+"""
+
+import torch
+from torch import Tensor
+
+from capsbench.routing.squash import exponential_squash
+
+LEARNT: dict[str, tuple[str, float]] = {"priors": ("IJ", 0.0)}
+
+
+def attention_routing(votes: Tensor, priors: Tensor) -> tuple[Tensor, Tensor]:
+    """Route by the agreement of each vote with all: votes [B, I, J, D], priors [I, J] -> (poses [B, J, D], couplings).
+
+    Activations are the lengths of the poses. The couplings [B, I, J] given back are C, whose rows sum to one; the votes
+    were weighted by C + B, which the learnt B lets sum to anything, below zero included.
+    """
+    totals = votes.sum(dim=1)  # [B, J, D]
+    agreements = torch.einsum("bijd,bjd->bij", votes, totals) / votes.shape[3] ** 0.5  # A summed over i' [B, I, J]
+    couplings = agreements.softmax(dim=2)  # C [B, I, J]
+    sums = torch.einsum("bij,bijd->bjd", couplings + priors, votes)  # s [B, J, D]
+    return exponential_squash(sums), couplings

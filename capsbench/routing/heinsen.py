@@ -1,0 +1,74 @@
+"""Heinsen's routing: Heinsen 2019 (He19), *An Algorithm for Routing Capsules in All Domains*, Algorithm 1.
+
+EM routing in which a parent's activation is what it gains by the data it uses, less what it loses by the data it
+ignores, in place of a description length. Symbols of the paper: i an input capsule, j an output capsule, ch the
+elements of a pose, V_ijch the vote, a_i and a_j scores, f the logistic function, R_ij the routing probability (an
+input's add up to one over outputs), D_ij^use = f(a_i) R_ij and D_ij^ign = f(a_i) - D_ij^use the data used and ignored,
+beta_ij^use and beta_ij^ign the net benefit of using and the net cost of ignoring, mu_jch and sigma_jch each output's
+Gaussian. Shapes: B batch, I inputs, J outputs, D = c x h elements of a pose, flattened: routing sees no difference.
+
+Scores are log-odds in the paper, and every use of a score by the next layer goes through f. Here activations in [0, 1]
+come in and go out: an activation is f(score), so nothing is lost, and `activations.logit()` is the paper's score (its
+class scores, the logits of a softmax cross-entropy). Within the loop the score itself is kept, and ln f taken of it.
+
+Where this departs from the paper or the author's code (glassroom/heinsen_routing, the version of 2020):
+- The number of inputs is fixed, with betas [I, J]; the paper's form for any number, betas [J], is left out.
+- The vote's bias B_ijch belongs to the layer that makes votes, not to routing.
+- The code adds 1e-5 both to the data used, where it divides, and to the variance. Here the variance's is
+  `variance_floor` and the other is that of `moments`, 1e-7.
+- The code's later additions, soft k-means and one beta for both, are not in the paper and left out.
+Betas start at zero, as in the paper: all activations are then 1/2, and the first step moves the betas alone.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from capsbench.routing.moments import EPSILON, squared_distances, weighted_moments
+
+LEARNT: dict[str, tuple[str, float]] = {"beta_use": ("IJ", 0.0), "beta_ign": ("IJ", 0.0)}
+
+
+def heinsen_routing(
+    votes: Tensor,
+    activations: Tensor,
+    beta_use: Tensor,
+    beta_ign: Tensor,
+    iterations: int = 3,
+    variance_floor: float = 1e-5,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Route every input to every output: He19, Algorithm 1.
+
+    votes [B, I, J, D], activations [B, I] in [0, 1], beta_use and beta_ign [I, J]
+    -> (means [B, J, D], activations [B, J] in [0, 1], routing probabilities [B, I, J] of the last iteration).
+    One iteration is a D-step and an M-step from the uniform start 1/J. `variance_floor` is added to the variance. Half
+    precision is computed in float32 and returned as it came. Raises ValueError where iterations < 1.
+    """
+    if iterations < 1:
+        raise ValueError(f"routing needs at least 1 iteration, not {iterations}")
+    given = votes.dtype
+    with torch.autocast(votes.device.type, enabled=False):
+        votes, activations, beta_use, beta_ign = (
+            x.to(torch.promote_types(given, torch.float32)) for x in (votes, activations, beta_use, beta_ign)
+        )
+        votes = votes.transpose(1, 2).contiguous()  # V [B, J, I, D]
+        beta_use, beta_ign = beta_use.T, beta_ign.T  # [J, I]
+        activations = activations.unsqueeze(1)  # f(a_i) [B, 1, I]
+
+        means = variances = scores = votes.new_empty(0)  # none before the first M-step
+        probabilities = votes.new_full(votes.shape[:3], 1 / votes.shape[1])  # R [B, J, I], uniform
+        for iteration in range(iterations):
+            if iteration > 0:  # E-step: R_ij = f(a_j) P_ij / sum of these, P_ij = N(V_ij; mu_j, sigma_j^2)
+                distances = squared_distances(votes, means, 0.5 / variances)  # [B, J, I]
+                log_output = F.logsigmoid(scores) - 0.5 * variances.log().sum(dim=2)  # [B, J]
+                probabilities = (log_output.unsqueeze(2) - distances).softmax(dim=1)
+
+            # D-step: what each output uses and ignores of each input
+            used = activations * probabilities  # [B, J, I]
+            ignored = activations - used
+
+            # M-step
+            scores = (beta_use * used - beta_ign * ignored).sum(dim=2)  # a_j [B, J]
+            means, squares = weighted_moments(votes, used)  # mu [B, J, D]
+            variances = squares / (used.sum(dim=2, keepdim=True) + EPSILON) + variance_floor  # sigma^2 [B, J, D]
+    return means.to(given), scores.sigmoid().to(given), probabilities.transpose(1, 2).to(given)

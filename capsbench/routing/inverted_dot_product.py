@@ -1,0 +1,53 @@
+"""Routing by inverted dot-product attention of Tsai, Srivastava, Goh, Salakhutdinov 2020 (T20), Procedure 1.
+
+T20: *Capsules with Inverted Dot-Product Attention Routing*, ICLR 2020. Attention has queries choose among keys; here it
+is inverted, and the parents compete for each child. Symbols of the paper: i a child of layer L, j a parent of layer
+L+1, v_ij the vote, p_j the parent's pose, a_ij = p_j · v_ij the agreement, r_ij the routing coefficient (a child's add
+up to one over parents), p_j = LayerNorm(sum_i r_ij v_ij). Shapes: B batch, I children, J parents, D elements of a pose.
+
+Where this departs from the paper:
+- Routing is sequential: a layer takes all its iterations before the next one starts. The paper's is concurrent (every
+  layer takes one iteration at a time, from the poses that its neighbours then have), which needs the whole network at
+  once. The authors' code holds both, and there they are the same at one iteration.
+- LayerNorm leaves poses whose lengths say nothing of presence, and the paper has no activations: its class logit is one
+  linear read-out of the class pose, shared by the classes. `readout` is that read-out, in whatever layer this routes
+  to, and the activation its sigmoid, so that `activations.logit()` is the paper's class logit. The read-out's bias is
+  readout · shift.
+- LayerNorm's scale is 1 + `gain`, so that gain and shift start at zero.
+The authors' code (apple/ml-capsules-inverted-attention-routing) divides the agreement by the square root of D, where
+the paper's Procedure 1 does not: `scale_agreement`. Both put LayerNorm on the primary capsules too,
+in place of a squash; those are not made here.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# gain and shift of LayerNorm, and the read-out, are shared by all parents of a layer, as in the authors' code
+LEARNT: dict[str, tuple[str, float]] = {"gain": ("D", 0.0), "shift": ("D", 0.0), "readout": ("D", 0.1)}
+
+
+def inverted_dot_product_routing(
+    votes: Tensor, gain: Tensor, shift: Tensor, readout: Tensor, iterations: int = 2, scale_agreement: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Route stored votes: T20, Procedure 1.
+
+    votes [B, I, J, D], gain, shift and readout [D]
+    -> (poses [B, J, D], activations [B, J] in [0, 1], couplings [B, I, J] of the last iteration).
+    One iteration is the uniform average over parents, as all poses start at zero: r = 1/J. The paper's CIFAR networks
+    take two. With `scale_agreement` the agreement is divided by sqrt(D).
+    Raises ValueError where iterations < 1.
+    """
+    if iterations < 1:
+        raise ValueError(f"routing needs at least 1 iteration, not {iterations}")
+    num_parents, dim = votes.shape[2:]
+    scale = dim**-0.5 if scale_agreement else 1.0
+    poses = votes.new_zeros(votes.shape[0], num_parents, dim)  # p [B, J, D]
+    couplings = votes.new_zeros(votes.shape[:3])
+    for _ in range(iterations):
+        agreement = scale * torch.einsum("bjd,bijd->bij", poses, votes)  # a [B, I, J]
+        couplings = agreement.softmax(dim=2)  # r [B, I, J]: parents compete for each child
+        sums = torch.einsum("bij,bijd->bjd", couplings, votes)
+        poses = F.layer_norm(sums, (dim,)) * (1 + gain) + shift  # p [B, J, D]
+    activations = (poses @ readout).sigmoid()  # [B, J]
+    return poses, activations, couplings

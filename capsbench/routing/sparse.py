@@ -1,0 +1,47 @@
+"""Sparse top-k dynamic routing: dynamic routing in which a child speaks to its `keep` best parents alone.
+
+OURS, made of two parts: Procedure 1 of Sabour, Frosst, Hinton 2017 (S17), and in place of its softmax the one of the
+sparsely-gated mixture of experts of Shazeer et al. 2017 (section 2.1, Softmax(KeepTopK(b, k))): logits below a child's
+k-th highest count as minus infinity, which is to drop those couplings and share theirs out over the ones that stay.
+Symbols as in `dynamic`. Shapes: B batch, I inputs, J outputs, D output size.
+
+Beside Shazeer et al.: no noise, and parents that TIE with the k-th are kept too. At the first iteration all logits are
+zero, so that all parents tie and the start is S17's uniform one; a choice among equals would depend on their order.
+Beside public code that prunes routing (a dropped edge stays dropped): all logits go on collecting agreement, so that a
+parent dropped at one iteration may come back at the next.
+"""
+
+import torch
+from torch import Tensor
+
+from capsbench.routing.squash import squash
+
+
+def sparse_routing(votes: Tensor, iterations: int = 3, keep: int = 2) -> tuple[Tensor, Tensor]:
+    """Route stored votes, each input to its `keep` outputs of highest logit.
+
+    votes [B, I, J, D] -> (poses [B, J, D], couplings [B, I, J] of the last iteration). Activations are the lengths of
+    the poses. Rows of couplings sum to one and have, but for ties, `keep` entries above zero.
+    One iteration is the uniform average; keep >= J is dynamic routing. At keep = 1 couplings are 0 or 1 and have no
+    gradient, hence the default of 2. Raises ValueError where iterations < 1 or keep < 1.
+    """
+    if iterations < 1:
+        raise ValueError(f"routing needs at least 1 iteration, not {iterations}")
+    if keep < 1:
+        raise ValueError(f"each input keeps at least 1 coupling, not {keep}")
+    logits = votes.new_zeros(votes.shape[:3])  # b [B, I, J]
+    for _ in range(iterations - 1):
+        poses = squash(_weighted_sum(_share_over_best(logits, keep), votes))  # v [B, J, D]
+        logits = logits + torch.einsum("bijd,bjd->bij", votes, poses)  # the agreement û · v, of dropped outputs too
+    couplings = _share_over_best(logits, keep)
+    return squash(_weighted_sum(couplings, votes)), couplings
+
+
+def _share_over_best(logits: Tensor, keep: int) -> Tensor:
+    """Softmax of [B, I, J] over the `keep` highest logits of each input and those equal to the last of them."""
+    lowest_kept = logits.topk(min(keep, logits.shape[2]), dim=2).values[..., -1:]  # [B, I, 1]
+    return logits.masked_fill(logits < lowest_kept, -torch.inf).softmax(dim=2)
+
+
+def _weighted_sum(couplings: Tensor, votes: Tensor) -> Tensor:
+    return torch.einsum("bij,bijd->bjd", couplings, votes)  # s [B, J, D]

@@ -1,0 +1,23 @@
+"""Uniform routing, the control without routing of Paik, Kwak, Kim 2019 (*Capsule Networks Need an Improved Routing
+Algorithm*): every input gives the same share to every output, whatever it votes.
+
+Symbols as in `dynamic`: i an input, j an output, û_j|i a vote, c_ij a coupling, s_j the weighted sum, v_j a pose.
+Shapes: B batch, I inputs, J outputs, D output size.
+
+The paper's abstract has couplings assigned "uniformly"; its full text was not at hand. The squash is that of Sabour,
+Frosst, Hinton 2017, so that this is their routing at one iteration, in value and in gradient.
+"""
+
+from torch import Tensor
+
+from capsbench.routing.squash import squash
+
+
+def uniform_routing(votes: Tensor) -> tuple[Tensor, Tensor]:
+    """Route with c_ij = 1/J: votes [B, I, J, D] -> (poses [B, J, D], couplings [B, I, J]).
+
+    Activations are the lengths of the poses. Rows of couplings sum to one.
+    """
+    num_outputs = votes.shape[2]
+    poses = squash(votes.sum(dim=1) / num_outputs)  # v [B, J, D]
+    return poses, votes.new_full(votes.shape[:3], 1 / num_outputs)

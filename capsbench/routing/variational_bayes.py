@@ -1,0 +1,108 @@
+"""Variational Bayes routing of Ribeiro, Leontidis, Kollias 2020 (R20), Algorithm 1.
+
+R20: *Capsule Routing via Variational Bayes*, AAAI 2020. Where EM routing fits one Gaussian a parent, this keeps a
+distribution over each parent's mean and precision and over the shares of the parents, so that a parent with a single
+vote has no variance of zero. Symbols of the paper: i a child, j a parent, V_j|i the vote, a_i and a_j activations,
+r_ij the responsibility of parent j for child i, R_j = sum_i r_ij a_i the mass,
+    pi ~ Dirichlet(alpha_0),   mu_j ~ Normal(m_0, (kappa_0 Lambda_j)^-1),   Lambda_j ~ Wishart(Psi_0, nu_0),
+alpha_j, m_j, kappa_j, Psi_j, nu_j the same of the posterior q, and H_j the entropy of the parent's Gaussian.
+Shapes: B batch, I children, J parents, D elements of a pose. Matrix poses are flattened.
+
+The diagonal variant, which is the authors' default: of the Wishart's D x D scale matrix the diagonal alone is kept
+(no matrix to invert for each parent of each sample), while E[ln |Lambda|] has its D degrees of freedom as before. The
+full matrix is left out.
+
+The authors' code (fabio-deep/Variational-Capsule-Routing) is followed where it says more than the paper, and for the
+activation, logistic(beta_a - (exp(E[ln pi_j]) H_j + beta_u)): a parent is active that has a large share of the data and
+a small entropy. The paper's own equation 14 was not at hand; a note in that code names a cost multiplied by R_j as
+another form, which is left out. In this one the betas act through their difference alone.
+Where this departs from the code:
+- It standardises the logits of the activations, and the poses, over the batch (BatchNorm without learnt factors): less
+  the mean, divided by the deviation. Here a sample does not depend on its batch mates. Poses are left as they are. The
+  cost exp(E[ln pi_j]) H_j is taken J times, so that an even share is 1 (a factor that their BatchNorm takes out again),
+  and less its mean over the parents of the sample; the logit is multiplied by exp(`gain`), learnt from zero. Without
+  the mean a layer of the usual size starts with all activations next to 1, without the factors they stay near 1/2.
+- It divides by R_j, and by a sum of densities clamped at 1e-11. Here neither is divided by: the sums are rearranged so
+  that a parent without data falls back on its prior, and responsibilities are a softmax over log-densities.
+- The prior mean m_0 is zero, as there, and not an option.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from capsbench.routing.moments import squared_distances, weighted_moments
+
+LEARNT: dict[str, tuple[str, float]] = {"beta_a": ("J", 0.0), "beta_u": ("J", 0.0), "gain": ("J", 0.0)}
+
+
+def variational_bayes_routing(
+    votes: Tensor,
+    activations: Tensor,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    gain: Tensor,
+    iterations: int = 3,
+    concentration: float = 1.0,
+    mean_strength: float = 1.0,
+    inverse_scale: float = 1.0,
+    extra_degrees: float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Route every child to every parent: R20, Algorithm 1, with diagonal precisions.
+
+    votes [B, I, J, D], activations [B, I] in [0, 1], beta_a, beta_u and gain [J]
+    -> (posterior means [B, J, D], activations [B, J], responsibilities [B, I, J] behind the last posterior; a child's
+    add up to one over parents).
+    One iteration is one update of the posterior from the uniform start 1/J. The priors, with the authors' values as
+    defaults: `concentration` alpha_0, `mean_strength` kappa_0, `inverse_scale` the diagonal of Psi_0^-1,
+    `extra_degrees` nu_0 - D. Half precision is computed in float32 and returned as it came.
+    Raises ValueError where iterations < 1, or where a prior is none: the first three must be positive, the last > -1.
+    """
+    if iterations < 1:
+        raise ValueError(f"routing needs at least 1 iteration, not {iterations}")
+    if min(concentration, mean_strength, inverse_scale) <= 0 or extra_degrees <= -1:
+        raise ValueError(
+            "concentration, mean_strength and inverse_scale must be positive and extra_degrees above -1, not "
+            f"{concentration}, {mean_strength}, {inverse_scale} and {extra_degrees}"
+        )
+    given = votes.dtype
+    with torch.autocast(votes.device.type, enabled=False):
+        votes, activations, beta_a, beta_u, gain = (
+            x.to(torch.promote_types(given, torch.float32)) for x in (votes, activations, beta_a, beta_u, gain)
+        )
+        num_parents, dim = votes.shape[2:]
+        votes = votes.transpose(1, 2).contiguous()  # V [B, J, I, D]
+        below = torch.arange(dim, dtype=votes.dtype, device=votes.device)  # 0 ... D - 1
+        responsibilities = votes.new_full(votes.shape[:3], 1 / num_parents)  # r [B, J, I], uniform
+
+        means = scales = votes.new_empty(0)  # none before the first posterior
+        strengths = degrees = log_share = log_precision = votes.new_empty(0)
+        for iteration in range(iterations):
+            if iteration > 0:  # q(z): ln r_ij = E[ln pi_j] + E[ln N(V_j|i; mu_j, Lambda_j^-1)], but for a constant
+                distances = degrees.unsqueeze(2) * squared_distances(votes, means, scales)  # [B, J, I]
+                log_parent = log_share + 0.5 * (log_precision - dim / strengths)  # [B, J]
+                responsibilities = (log_parent.unsqueeze(2) - 0.5 * distances).softmax(dim=1)
+
+            # q(pi, mu, Lambda), from the data r_ij a_i assigned to each parent
+            weights = responsibilities * activations.unsqueeze(1)  # [B, J, I]
+            mass = weights.sum(dim=2)  # R [B, J]
+            concentrations = concentration + mass  # alpha [B, J]
+            strengths = mean_strength + mass  # kappa [B, J]
+            degrees = dim + extra_degrees + mass  # nu [B, J]
+            weighted_means, squares = weighted_moments(votes, weights)  # [B, J, D]
+            share = (mass / strengths).unsqueeze(2)  # of the data in the mean; the rest is the prior's
+            means = share * weighted_means  # m [B, J, D]
+            scales = 1 / (inverse_scale + squares + mean_strength * share * weighted_means.square())  # Psi [B, J, D]
+
+            log_share = concentrations.digamma() - concentrations.sum(dim=1, keepdim=True).digamma()  # E[ln pi_j]
+            log_precision = (0.5 * (degrees.unsqueeze(2) - below)).digamma() + math.log(2) + scales.log()
+            log_precision = log_precision.sum(dim=2)  # E[ln |Lambda_j|] [B, J]
+
+        entropies = 0.5 * (dim * math.log(2 * math.pi * math.e) - log_precision)  # H [B, J]
+        relative_shares = num_parents * log_share.exp()  # 1 for an even share
+        costs = relative_shares * entropies
+        costs = costs - costs.mean(dim=1, keepdim=True)  # in place of their BatchNorm
+        parent_logits = gain.exp() * (beta_a - (costs + beta_u))
+        parent_activations = parent_logits.sigmoid()  # a_j [B, J]
+    return means.to(given), parent_activations.to(given), responsibilities.transpose(1, 2).to(given)
