@@ -11,10 +11,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model, model_validator
 
 from capsbench.data.catalogue import CATALOGUE, Options, Table
-from capsbench.options import Count, Fraction, NonNegative, Positive, model_names, model_options
+from capsbench.options import (
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    default_routing,
+    model_names,
+    model_options,
+    routing_names,
+)
 from capsbench.study_file import check, read_yaml, refuse
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -132,8 +141,11 @@ class _Variant(Strict):
 
 
 def _variant_class(model: str) -> type[_Variant]:
-    options = model_options(model)
+    options: Any = model_options(model)
     fields: dict[str, Any] = {"model": (Literal[model], ...), "options": (options, options())}
+    if default_routing(model) is not None:  # which options there are hangs on the routing: checked in _expand
+        schemas = [model_options(model, routing).model_json_schema() for routing in routing_names()]
+        fields["options"] = (Annotated[dict[str, Any], WithJsonSchema({"anyOf": schemas, "default": {}})], {})
     return create_model(f"{model}_variant", __base__=_Variant, **fields)
 
 
@@ -193,6 +205,12 @@ class Run(Strict):
     def key(self) -> str:
         """EXPERIMENT/VARIANT/seedN, the run's folder below results/STUDY/runs/."""
         return f"{self.experiment}/{self.variant}/seed{self.seed}"
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules that the run rests on by name: of its data set and of its routing algorithm."""
+        routing = (f"capsbench.routing.{self.options['routing']}",) if default_routing(self.model) else ()
+        return CATALOGUE[self.data.name].modules + routing
 
     @property
     def table(self) -> str:
@@ -263,6 +281,9 @@ def _expand(
     layers = (raw, raw["experiments"][experiment], variant)
     grid = variant.get("grid") or {}
     data = study.experiments[experiment].data
+    for key in grid:
+        if key in (variant.get("options") or {}):
+            refuse(path, f"variants.{base}.options.{key}", "is in the grid too; say it once")
     for values in itertools.product(*grid.values()):
         options = dict(variant.get("options") or {})
         training: dict[str, Any] = {"augmentation": CATALOGUE[data.name].augmentation}
@@ -282,7 +303,17 @@ def _expand(
             else:
                 refuse(path, f"variants.{base}.grid", f"'{key}' is not an option of the model, or training.KEY")
         where = f"variants.{base}" + (".grid" if grid else "")
-        checked_options = check(model_options(variant["model"]), options, path, where)
+        routing = options.get("routing")
+        if routing is not None and routing not in routing_names():
+            place = f"variants.{base}.{'grid' if 'routing' in grid else 'options'}.routing"
+            refuse(path, place, f"no routing '{routing}'; allowed: {', '.join(routing_names())}")
+        checked_options = check(
+            model_options(variant["model"], routing),
+            options,
+            path,
+            f"variants.{base}.options",
+            dict.fromkeys(grid, where),
+        )
         checked_training = check(Training, training, path, f"{where}.training")
         _check_together(checked_training, data, path, experiment, where)
         yield variant_name, variant["model"], checked_options.model_dump(mode="json"), checked_training

@@ -1,7 +1,10 @@
 """The layers of capsule networks: squash, PrimaryCaps, ClassCaps, Decoder."""
 
+import importlib
+import inspect
 import itertools
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,10 +41,11 @@ class PrimaryCaps(nn.Module):
 
 
 class ClassCaps(nn.Module):
-    """The last capsule layer of S17: fully connected capsules under dynamic routing, votes never stored.
+    """The last capsule layer of S17: fully connected capsules under any routing algorithm of capsbench.routing.
 
-    `weight` [I, J, D, d] starts as a truncated normal (the authors' code: 0.1), `bias` [J, D] (absent in the
-    paper's text; 0.1 in the authors' code) is added before the squash. `detach` takes routing out of the gradient.
+    `weight` [I, J, D, d] takes inputs to votes and starts as a truncated normal (the authors' code: 0.1). `bias`
+    [J, D] (absent in the paper's text; 0.1 in the authors' code) is added before the squash of dynamic routing, which
+    never stores the votes. What else a routing learns is in its LEARNT. options: those of the routing.
     """
 
     def __init__(
@@ -50,20 +54,45 @@ class ClassCaps(nn.Module):
         in_dim: int,
         out_capsules: int,
         out_dim: int,
-        iterations: int = 3,
+        routing: str = "dynamic",
         bias: bool = False,
-        detach: bool = False,
         weight_std: float = 0.1,
+        **options: Any,
     ):
         super().__init__()
-        self.iterations, self.detach = iterations, detach
-        self.weight = nn.Parameter(torch.empty(in_capsules, out_capsules, out_dim, in_dim))
-        nn.init.trunc_normal_(self.weight, std=weight_std, a=-2 * weight_std, b=2 * weight_std)
+        if bias and routing != "dynamic":
+            raise ValueError(f"a capsule bias goes with dynamic routing, not with '{routing}'")
+        self.routing, self.options = routing, options
+        self.weight = _truncated_normal((in_capsules, out_capsules, out_dim, in_dim), weight_std)
         self.bias = nn.Parameter(torch.full((out_capsules, out_dim), 0.1)) if bias else None
+        module = importlib.import_module(f"capsbench.routing.{routing}")
+        self._route = getattr(module, f"{routing}_routing")
+        self._wanted = [name for name in inspect.signature(self._route).parameters if name in ("inputs", "activations")]
+        sizes = {"I": in_capsules, "J": out_capsules, "D": out_dim, "d": in_dim}
+        self.learnt = nn.ParameterDict(
+            {
+                name: _truncated_normal(tuple(sizes[letter] for letter in shape), std)
+                for name, (shape, std) in getattr(module, "LEARNT", {}).items()
+            }
+        )
 
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs [B, I, d] -> poses [B, J, D] and the couplings [B, I, J] of the last iteration."""
-        return linear_dynamic_routing_with_couplings(inputs, self.weight, self.iterations, self.detach, self.bias)
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs [B, I, d] -> poses [B, J, D], activations [B, J], couplings [B, I, J] of the last iteration."""
+        if self.routing == "dynamic":
+            poses, couplings = linear_dynamic_routing_with_couplings(
+                inputs, self.weight, bias=self.bias, **self.options
+            )
+            return poses, capsule_lengths(poses), couplings
+        votes = torch.einsum("ijkd,bid->bijk", self.weight, inputs)  # [B, I, J, D]
+        given = {"inputs": inputs, "activations": capsule_lengths(inputs)}
+        tensors = {name: given[name] for name in self._wanted} | dict(self.learnt.items())
+        poses, *between, couplings = self._route(votes, **tensors, **self.options)
+        return poses, between[0] if between else capsule_lengths(poses), couplings
+
+
+def _truncated_normal(shape: tuple[int, ...], std: float) -> nn.Parameter:
+    values = torch.zeros(shape)
+    return nn.Parameter(nn.init.trunc_normal_(values, std=std, a=-2 * std, b=2 * std) if std else values)
 
 
 class Decoder(nn.Module):

@@ -1,11 +1,13 @@
-"""Typed options of a model, read from its constructor without importing torch.
+"""Typed options of models and routings, read from their source without importing torch.
 
 A model's keyword-only constructor arguments ARE its options: their annotations and defaults are the schema that a
-study is checked against. A dry run must not wait for torch, so the file is parsed, not imported.
+study is checked against. So are the arguments with defaults of a routing algorithm, which join those of any model
+that has an option of the type `Routing`. A dry run must not wait for torch, so files are parsed, not imported.
 """
 
 import ast
 import functools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,10 +20,12 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
 
 MODELS_FOLDER = Path(__file__).parent / "models"
+ROUTING_FOLDER = Path(__file__).parent / "routing"
 _NAMES_IN_ANNOTATIONS = {
-    "Literal": Literal, "bool": bool, "int": int, "float": float, "str": str,
+    "Literal": Literal, "Routing": str, "bool": bool, "int": int, "float": float, "str": str,
     "Count": Count, "Counts": Counts, "Positive": Positive, "NonNegative": NonNegative, "Fraction": Fraction,
 }  # fmt: skip
+Routing = str  # in a model's constructor: any routing algorithm, whose own options the model then has too
 _NOT_MODELS = {"__init__", "output"}
 
 
@@ -36,38 +40,102 @@ def model_class_name(name: str) -> str:
     return _model_class(name).name
 
 
+def routing_names() -> list[str]:
+    """Return the registered routings: each is a file capsbench/routing/NAME.py with a function NAME_routing."""
+    return sorted(p.stem for p in ROUTING_FOLDER.glob("*.py") if _routing_function(p) is not None)
+
+
 @functools.cache
-def model_options(name: str) -> type[BaseModel]:
+def model_options(name: str, routing: str | None = None) -> type[BaseModel]:
     """Return the pydantic model of a network's options: types, limits and defaults from its constructor.
 
-    Raises KeyError for a name that is not registered, TypeError for a constructor that breaks the contract.
+    routing: of a network that has a choice, the algorithm whose options join; None: its default. Raises KeyError for
+    a name that is not registered, TypeError for a constructor or a routing function that breaks the contract.
     """
     if name not in model_names():
         raise KeyError(name)
-    constructors = [
-        node for node in _model_class(name).body if isinstance(node, ast.FunctionDef) and node.name == "__init__"
-    ]
-    if not constructors:
-        raise TypeError(f"models/{name}.py: {model_class_name(name)} has no __init__")
-    arguments = constructors[0].args
+    where = f"models/{name}.py"
+    arguments = _constructor(name).args
     if [a.arg for a in arguments.posonlyargs + arguments.args] != ["self", "image_shape", "num_classes"]:
-        raise TypeError(f"models/{name}.py: arguments are (self, image_shape, num_classes, *, options)")
-    fields: dict[str, Any] = {}
+        raise TypeError(f"{where}: arguments are (self, image_shape, num_classes, *, options)")
+    fields = _fields(where, zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True))
+    default = default_routing(name)
+    if default is not None:
+        more = routing_options(routing or default)
+        if both := fields.keys() & more.keys():
+            raise TypeError(f"{where}: {', '.join(sorted(both))}: an option of the model and of routing '{routing}'")
+        fields = {**fields, "routing": (Literal[tuple(routing_names())], routing or default), **more}
+    return _options_class(f"{model_class_name(name)}Options", where, fields)
+
+
+@functools.cache
+def default_routing(name: str) -> str | None:
+    """Return the routing that a network has where a study names none; None for a network without the choice."""
+    arguments = _constructor(name).args
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if argument.annotation is not None and ast.unparse(argument.annotation) == "Routing":
+            if argument.arg != "routing" or default is None or arguments.kwarg is None:
+                raise TypeError(f"models/{name}.py: a choice of routing is written routing: Routing = ..., **options")
+            return str(ast.literal_eval(default))
+    return None
+
+
+def routing_options(name: str) -> dict[str, Any]:
+    """Return the options of a routing as pydantic fields: what its function takes after the tensors.
+
+    Raises KeyError for a name that is not registered.
+    """
+    function = _routing_function(ROUTING_FOLDER / f"{name}.py")
+    if function is None:
+        raise KeyError(name)
+    arguments = function.args
+    defaults = [*[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults]
+    pairs = [
+        *zip(arguments.args, defaults, strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
+    options = [(a, d) for a, d in pairs if d is not None and "Tensor" not in ast.unparse(a.annotation or a)]
+    return _fields(f"routing/{name}.py", options)
+
+
+def _fields(where: str, arguments: Iterable[tuple[ast.arg, ast.expr | None]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for argument, default in arguments:
         if argument.annotation is None or default is None:
-            raise TypeError(f"models/{name}.py: option '{argument.arg}' needs a type and a default")
+            raise TypeError(f"{where}: option '{argument.arg}' needs a type and a default")
         try:
-            fields[argument.arg] = (_annotation(name, argument), ast.literal_eval(default))
+            fields[argument.arg] = (_annotation(where, argument), ast.literal_eval(default))
         except ValueError:
-            raise TypeError(f"models/{name}.py: the default of option '{argument.arg}' is not a plain value") from None
+            raise TypeError(f"{where}: the default of option '{argument.arg}' is not a plain value") from None
+    return fields
+
+
+def _options_class(name: str, where: str, fields: dict[str, Any]) -> type[BaseModel]:
     config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-    options = create_model(f"{model_class_name(name)}Options", __config__=config, **fields)
+    options = create_model(name, __config__=config, **fields)
     try:
         options()
     except ValidationError as error:
         first = error.errors()[0]
-        raise TypeError(f"models/{name}.py: default of option '{first['loc'][0]}': {first['msg']}") from None
+        raise TypeError(f"{where}: default of option '{first['loc'][0]}': {first['msg']}") from None
     return options
+
+
+def _constructor(name: str) -> ast.FunctionDef:
+    for node in _model_class(name).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            return node
+    raise TypeError(f"models/{name}.py: {model_class_name(name)} has no __init__")
+
+
+@functools.cache
+def _routing_function(path: Path) -> ast.FunctionDef | None:
+    if not path.exists():
+        return None
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef) and node.name == f"{path.stem}_routing":
+            return node
+    return None
 
 
 def _model_class(name: str) -> ast.ClassDef:
@@ -79,13 +147,13 @@ def _model_class(name: str) -> ast.ClassDef:
     return classes[0]
 
 
-def _annotation(model: str, argument: ast.arg) -> Any:
+def _annotation(where: str, argument: ast.arg) -> Any:
     assert argument.annotation is not None
     text = ast.unparse(argument.annotation)
+    if where.startswith("routing/") and argument.arg == "iterations":
+        text = "Count"  # routing imports torch alone, and cannot say it
     try:
         return eval(text, {"__builtins__": {}}, _NAMES_IN_ANNOTATIONS)  # the package's own source, no input
     except NameError as error:
         allowed = ", ".join(_NAMES_IN_ANNOTATIONS)
-        raise TypeError(
-            f"models/{model}.py: type '{text}' of option '{argument.arg}' is not made of {allowed}"
-        ) from error
+        raise TypeError(f"{where}: type '{text}' of option '{argument.arg}' is not made of {allowed}") from error

@@ -44,9 +44,9 @@ def sources(*modules: str) -> list[str]:
     return sorted(source_path(path) for module in found if (path := _file(module)))
 
 
-def training_sources(model: str, data_modules: Iterable[str]) -> list[str]:
-    """Return the files that a training of a network rests on, with those of the modules that make its data."""
-    return sources("capsbench.training", f"capsbench.models.{model}", *data_modules)
+def training_sources(model: str, modules: Iterable[str]) -> list[str]:
+    """Return the files that a training of a network rests on; modules: those that it loads by name."""
+    return sources("capsbench.training", f"capsbench.models.{model}", *modules)
 
 
 def content_hash(paths: list[str]) -> str:

@@ -3,7 +3,9 @@
 import difflib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 import yaml
@@ -63,16 +65,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return raw
 
 
-def check(model: type[Model], raw: Any, path: Path, where: str = "") -> Model:
+def check(
+    model: type[Model], raw: Any, path: Path, where: str = "", elsewhere: Mapping[str, str] = MappingProxyType({})
+) -> Model:
     """Check raw values against a pydantic model; InputError names the file, the key and what is allowed.
 
-    `where` is the place of `raw` in the file.
+    `where` is the place of `raw` in the file; `elsewhere` holds the keys that come from another place.
     """
     try:
         # through JSON, where strict means: lists are sequences, 1 is a fine 1.0, "3" is no number
         return model.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
-        raise InputError(f"{path}: {_one_line(error.errors(), model, where)}") from None
+        raise InputError(f"{path}: {_one_line(error.errors(), model, where, elsewhere)}") from None
 
 
 def refuse(path: Path, where: str, problem: str) -> NoReturn:
@@ -80,7 +84,7 @@ def refuse(path: Path, where: str, problem: str) -> NoReturn:
     raise InputError(f"{path}: {where}: {problem}")
 
 
-def _one_line(errors: list[Any], model: type[BaseModel], where: str) -> str:
+def _one_line(errors: list[Any], model: type[BaseModel], where: str, elsewhere: Mapping[str, str]) -> str:
     # an unknown key is most often a misspelt one: it explains the errors that follow from it
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     loc = [str(part) for part in first["loc"] if part != "[key]"]
@@ -89,7 +93,7 @@ def _one_line(errors: list[Any], model: type[BaseModel], where: str) -> str:
         del loc[2]
     if len(loc) > 3 and loc[0] == "experiments" and loc[2] == "data":
         del loc[3]
-    key = ".".join(filter(None, [where, *loc]))
+    key = ".".join(filter(None, [elsewhere.get(loc[0], where) if loc else where, *loc]))
     context = first.get("ctx", {})
     match first["type"]:
         case "extra_forbidden":

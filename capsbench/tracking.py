@@ -24,7 +24,7 @@ from capsbench.config import Plan, Run
 from capsbench.run_folder import RunFolder, write_whole
 
 SECONDS_BETWEEN_WRITES = 5.0
-SECONDS_TO_CLOSE = 10.0
+SECONDS_TO_CLOSE = 30.0
 _LARGEST_BATCH = 1000  # metrics, the limit of MLflow's API
 _NOT_METRICS = {"epoch", "step"}
 

@@ -375,7 +375,7 @@ def _first_record(run: Run) -> dict[str, Any]:
     return {
         "status": "running",
         "study": run.study, "experiment": run.experiment, "variant": run.variant, "seed": run.seed,
-        "digest": run.digest, "sources": content_hash(training_sources(run.model, CATALOGUE[run.data.name].modules)),
+        "digest": run.digest, "sources": content_hash(training_sources(run.model, run.modules)),
         "started": provenance.now(),
         "commit": provenance.commit(), "versions": provenance.versions(),
         "machine": provenance.system(),

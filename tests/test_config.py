@@ -191,7 +191,11 @@ def test_digest_changes_with_whatever_decides_a_result(plan_of, old, new):
         ("epochs: 2", "learning_rate: .nan", ["training.learning_rate: NaN ", "finite number"]),
         ("epochs: 2", "device: gpu", ['training.device: "gpu" ', "'auto', 'cpu' or 'cuda'"]),
         ("shift: 1", "scale: 1", ["training.augmentation.scale: 1 ", "less than 1"]),
-        ("conv_channels: 8", "iterations: 0", ["variants.caps.options.iterations: 0 ", "greater than or equal to 1"]),
+        (
+            "conv_channels: 8",
+            "conv_channels: 0",
+            ["variants.caps.options.conv_channels: 0 ", "greater than or equal to 1"],
+        ),
         ("[1, 3]", "[1, 0]", ["variants.caps.grid.iterations: 0 ", "greater than or equal to 1"]),
         ("[1, 3]", "[true]", ["variants.caps.grid.iterations: true ", "integer"]),
         ("[1, 3]", "3", ["variants.caps.grid.iterations: 3 ", "array"]),

@@ -3,6 +3,7 @@ import torch
 
 from capsbench.layers import ClassCaps, Decoder, PrimaryCaps, capsule_lengths, squash
 from capsbench.losses import margin_loss
+from capsbench.options import routing_names
 
 
 def test_squash_is_the_papers_formula():
@@ -67,8 +68,36 @@ def test_class_caps_weights_start_small_and_bias_is_optional():
 
 def test_class_caps_bias_enters_before_the_squash():
     layer = ClassCaps(5, 8, 10, 16, iterations=1, bias=True)
-    poses, _ = layer(torch.zeros(2, 5, 8))
+    poses, _, _ = layer(torch.zeros(2, 5, 8))
     torch.testing.assert_close(poses, squash(layer.bias).expand(2, 10, 16))
+
+
+def test_a_bias_goes_with_dynamic_routing_alone():
+    with pytest.raises(ValueError, match="not with 'uniform'"):
+        ClassCaps(5, 8, 10, 16, routing="uniform", bias=True)
+
+
+@pytest.mark.parametrize("name", routing_names())
+def test_class_caps_run_every_routing_on_their_votes(name):
+    torch.manual_seed(0)
+    layer = ClassCaps(6, 8, 4, 16, routing=name)
+    inputs = torch.randn(3, 6, 8) / 3
+    poses, activations, couplings = layer(inputs)
+    assert (poses.shape, activations.shape, couplings.shape) == ((3, 4, 16), (3, 4), (3, 6, 4))
+    assert ((activations >= 0) & (activations <= 1)).all()
+    torch.testing.assert_close(layer(inputs[1:2])[1], activations[1:2])
+    (activations.sum() + poses.square().sum()).backward()  # where a routing leaves poses out of the activations
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+
+
+def test_uniform_and_one_iteration_of_dynamic_routing_are_one():
+    layers = []
+    for routing, options in (("dynamic", {"iterations": 1}), ("uniform", {})):
+        torch.manual_seed(0)
+        layers.append(ClassCaps(6, 8, 4, 16, routing=routing, **options))
+    inputs = torch.randn(3, 6, 8)
+    for found, expected in zip(layers[0](inputs), layers[1](inputs), strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 def test_decoder_gives_images_in_the_unit_range():

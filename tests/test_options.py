@@ -5,7 +5,14 @@ import pytest
 from pydantic import ValidationError
 
 import capsbench.options
-from capsbench.options import model_class_name, model_names, model_options
+from capsbench.options import (
+    default_routing,
+    model_class_name,
+    model_names,
+    model_options,
+    routing_names,
+    routing_options,
+)
 
 
 def constructor(name: str) -> inspect.Signature:
@@ -17,8 +24,42 @@ def constructor(name: str) -> inspect.Signature:
 def test_options_read_by_parsing_are_those_of_the_constructor(name):
     keyword_only = [p for p in constructor(name).parameters.values() if p.kind is p.KEYWORD_ONLY]
     assert keyword_only
-    assert list(model_options(name).model_fields) == [p.name for p in keyword_only]
-    assert model_options(name)().model_dump() == {p.name: p.default for p in keyword_only}
+    own = {p.name: p.default for p in keyword_only}
+    routing = default_routing(name)
+    more = {} if routing is None else {option: default for option, (_, default) in routing_options(routing).items()}
+    assert model_options(name)().model_dump() == own | more
+    assert list(model_options(name).model_fields) == [*own, *more]
+
+
+@pytest.mark.parametrize("name", routing_names())
+def test_options_of_a_routing_are_what_its_function_takes_after_the_tensors(name):
+    function = getattr(importlib.import_module(f"capsbench.routing.{name}"), f"{name}_routing")
+    taken = {
+        p.name: p.default
+        for p in inspect.signature(function).parameters.values()
+        if p.default is not p.empty and "Tensor" not in str(p.annotation)
+    }
+    assert {option: default for option, (_, default) in routing_options(name).items()} == taken
+    options = model_options("capsnet", name)()
+    assert options.routing == name
+    assert {option: getattr(options, option) for option in taken} == taken
+
+
+def test_a_network_has_the_options_of_its_routing_and_no_others():
+    assert model_options("capsnet", "em")(damping=0.1).damping == 0.1
+    with pytest.raises(ValidationError, match="damping"):
+        model_options("capsnet", "dynamic")(damping=0.1)
+    with pytest.raises(ValidationError, match="iterations"):
+        model_options("capsnet", "uniform")(iterations=3)
+    with pytest.raises(KeyError, match="nosuch"):
+        model_options("capsnet", "nosuch")
+
+
+def test_the_routings_that_people_compare_are_registered():
+    assert set(routing_names()) == {
+        "dynamic", "em", "uniform", "random", "self", "attention", "sparse", "inverted_dot_product",
+        "variational_bayes", "heinsen",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", model_names())
@@ -59,8 +100,8 @@ def write_model(tmp_path, monkeypatch):
     """Write models/new.py, the only model there is."""
 
     def clear() -> None:
-        model_options.cache_clear()
-        model_class_name.cache_clear()
+        for cached in (model_options, model_class_name, default_routing):
+            cached.cache_clear()
 
     monkeypatch.setattr(capsbench.options, "MODELS_FOLDER", tmp_path)
     clear()

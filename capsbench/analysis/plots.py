@@ -108,8 +108,7 @@ def plot_routing_iterations(plan: Plan, results: Path, runs: pd.DataFrame) -> Fi
     done["test accuracy (%)"] = 100 - done["test_error"]
     done["iterations"] = done["option.iterations"].astype(int)
     done["training time an epoch (s)"] = done["seconds"] / done["epochs"]
-    decoder = {True: "with reconstruction", False: "without reconstruction"}
-    done["network"] = [decoder.get(value, "") for value in done["option.reconstruction"]]
+    done["network"] = [_network(row, done) for _, row in done.iterrows()]
     experiments = list(dict.fromkeys(done["experiment"]))
     figure, grid = plt.subplots(
         len(experiments), 2, figsize=(9, 3.3 * len(experiments)), squeeze=False, layout="constrained"
@@ -128,6 +127,13 @@ def plot_routing_iterations(plan: Plan, results: Path, runs: pd.DataFrame) -> Fi
         row[1].set_ylim(bottom=0)
     figure.suptitle("mean over the seeds, bars from the lowest to the highest", fontsize="medium")
     return figure
+
+
+def _network(row: pd.Series, beside: pd.DataFrame) -> str:
+    """Name what a line of the plot stands for: model and routing where they differ, and the decoder."""
+    decoder = {True: "with reconstruction", False: "without reconstruction"}.get(row.get("option.reconstruction"), "")
+    differing = [name for name in ("model", "option.routing") if name in beside and beside[name].nunique() > 1]
+    return ", ".join([*(str(row[name]) for name in differing), *([decoder] if decoder else [])]) or str(row["model"])
 
 
 def plot_reconstructions(plan: Plan, results: Path, runs: pd.DataFrame) -> Figure:

@@ -9,7 +9,7 @@ import yaml
 
 from capsbench.config import Run, Training, default_training
 from capsbench.data.catalogue import CATALOGUE
-from capsbench.options import model_options
+from capsbench.options import default_routing, model_options
 
 # what does not bear on the result, or is held against a minimum instead
 _NOT_PROTOCOL = {"epochs", "device", "threads", "deterministic"}
@@ -87,7 +87,8 @@ def deviations(run: Run, published: Published) -> list[str]:
         reasons.append(f"{shown:,} training images drawn, not {required['images_at_least']:,} or more")
     usual_data = facts.options().model_dump() | required.get("data_options", {})
     reasons += _differences(run.data.options.model_dump(), usual_data, _NOT_DATA_PROTOCOL)
-    defaults = model_options(run.model)().model_dump(mode="json") | published.options
+    routing = run.options["routing"] if default_routing(run.model) else None
+    defaults = model_options(run.model, routing)().model_dump(mode="json") | published.options
     without_decoder = run.options.get("reconstruction") is False
     cannot_act = {o for o in run.options if without_decoder and o.startswith(("decoder_", "reconstruction_"))}
     reasons += _differences(run.options, defaults, cannot_act)

@@ -162,7 +162,7 @@ def _row(run: Run, cell: pd.DataFrame, table: PaperTable) -> dict[str, Any]:
         "data": run.data.name,
         "method": _method(run),
         "variant": run.variant,
-        "routing": str(run.options.get("iterations", MISSING)),
+        "routing": _routing(run),
         "reconstruction": {True: "yes", False: "no"}.get(run.options.get("reconstruction"), MISSING),  # type: ignore[arg-type]
         "mean": ours.mean, "std": ours.std, "low": ours.interval[0], "high": ours.interval[1],
         "n": ours.n, "planned": len(cell),
@@ -186,6 +186,14 @@ _COLUMNS = [
     "planned", "diverged", "failed", "published", "difference", "verdict", "per_digit_mean", "per_digit_std",
     "familiar_mean", "familiar_std", "published_familiar", "unofficial", "caveat", "parameters", "seconds",
 ]  # fmt: skip
+
+
+def _routing(run: Run) -> str:
+    """Iterations, as S17's column has them; any other routing than its own by name too."""
+    iterations = run.options.get("iterations", "")
+    name = run.options.get("routing", MISSING)
+    usual = {"capsnet": "dynamic", "matrix_capsnet": "em"}.get(run.model)
+    return str(iterations) if name == usual and iterations else f"{name} {iterations}".strip()
 
 
 def _method(run: Run) -> str:

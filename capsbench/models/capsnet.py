@@ -1,15 +1,15 @@
 """CapsNet of Sabour, Frosst, Hinton 2017, *Dynamic Routing Between Capsules* (S17), section 4."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from capsbench.layers import ClassCaps, Decoder, PrimaryCaps, capsule_lengths
+from capsbench.layers import ClassCaps, Decoder, PrimaryCaps
 from capsbench.losses import margin_loss, present_classes, reconstruction_loss
 from capsbench.models.output import Output
-from capsbench.options import Count, Counts, Fraction, NonNegative, Positive
+from capsbench.options import Count, Counts, Fraction, NonNegative, Positive, Routing
 
 
 class CapsNet(nn.Module):
@@ -28,10 +28,8 @@ class CapsNet(nn.Module):
         image_shape: tuple[int, int, int],
         num_classes: int,
         *,
-        routing: Literal["dynamic"] = "dynamic",
-        iterations: Count = 3,
+        routing: Routing = "dynamic",
         reconstruction: bool = True,
-        detach: bool = False,
         capsule_bias: bool = False,
         weight_std: Positive = 0.1,
         conv_channels: Count = 256,
@@ -46,6 +44,7 @@ class CapsNet(nn.Module):
         positive_margin: Fraction = 0.9,
         negative_margin: Fraction = 0.1,
         negative_weight: NonNegative = 0.5,
+        **routing_options: Any,
     ):
         super().__init__()
         channels, height, width = image_shape
@@ -65,10 +64,10 @@ class CapsNet(nn.Module):
             in_dim=primary_dim,
             out_capsules=num_classes,
             out_dim=class_dim,
-            iterations=iterations,
+            routing=routing,
             bias=capsule_bias,
-            detach=detach,
             weight_std=weight_std,
+            **routing_options,
         )
         self.decoder: Decoder | None = None
         if reconstruction:
@@ -76,21 +75,20 @@ class CapsNet(nn.Module):
             self.decoder = Decoder(decoder_values, image_shape, decoder_hidden, decoder_dropout)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
-        """Images [B, C, H, W] -> scores [B, K] (capsule lengths), poses [B, K, D], the rest."""
+        """Images [B, C, H, W] -> scores [B, K] (activations of the class capsules), poses [B, K, D], the rest."""
         features = self.conv(images).relu()  # [B, 256, 20, 20]
         inputs = self.primary_caps(features)  # [B, 1152, 8]
-        poses, couplings = self.class_caps(inputs)  # [B, K, 16], [B, 1152, K]
-        lengths = capsule_lengths(poses)  # [B, K]
+        poses, activations, couplings = self.class_caps(inputs)  # [B, K, 16], [B, K], [B, 1152, K]
         reconstructions = None
         if self.decoder is not None:
-            chosen = lengths.argmax(dim=1) if labels is None else labels  # [B], or [B, S] of several objects
+            chosen = activations.argmax(dim=1) if labels is None else labels  # [B], or [B, S] of several objects
             mask = F.one_hot(chosen, self.num_classes).to(poses.dtype)  # [B, (S,) K]
             if self.decoder_input == "masked":
                 values = torch.einsum("b...k,bkd->b...kd", mask, poses).flatten(-2)  # [B, (S,) K * 16]
             else:
                 values = torch.einsum("b...k,bkd->b...d", mask, poses)  # [B, (S,) 16]
             reconstructions = self.decoder(values)  # [B, (S,) C, H, W]
-        return Output(lengths, poses, reconstructions, couplings)
+        return Output(activations, poses, reconstructions, couplings)
 
     def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Margin loss and 0.0005 x sum of squared errors an image (S17, sections 3, 4.1 and 6)."""

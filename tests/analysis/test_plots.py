@@ -126,6 +126,17 @@ def test_routing_iterations_shows_accuracy_and_time(finished, figure_of):
     np.testing.assert_allclose(time.get_lines()[0].get_ydata(), [45, 45])
 
 
+def test_routings_are_lines_of_their_own(make_plan, write_run, figure_of):
+    study = PAIRS.replace("{name: multidigits, validation_images: 100}", "{name: digits, validation_images: 100}")
+    grid = "grid: {routing: [dynamic, em], iterations: [1, 3]}"
+    plan = make_plan(study.replace("capsnet: {model: capsnet}", f"capsnet: {{model: capsnet, {grid}}}"))
+    for run in plan.runs:
+        write_run(run)
+    accuracy = figure_of(plot_routing_iterations, plan).axes[0]
+    named = [text.get_text() for text in accuracy.get_legend().get_texts()]
+    assert named == ["dynamic, with reconstruction", "em, with reconstruction"]
+
+
 def test_a_run_without_error_can_be_drawn(plan, write_run, results):
     folder = write_run(plan.runs[0], error=0.0)
     folder.write_metrics([{"epoch": 1, "train_accuracy": 1.0, "validation_accuracy": 1.0}])

@@ -148,7 +148,7 @@ def test_why_rows_are_not_comparable_stands_below_the_table_once(make_plan, tabl
     cut = FULL.replace("{model: capsnet}", "{model: capsnet, options: {detach: true, conv_channels: 8}}")
     plan = make_plan(cut + "training: {epochs: 2, batch_size: 8, learning_rate: 0.01}\n")
     why = (
-        "2 epochs, not 50 or more; detach True, not False; conv_channels 8, not 256; batch_size 8, not 128; "
+        "2 epochs, not 50 or more; conv_channels 8, not 256; detach True, not False; batch_size 8, not 128; "
         "learning_rate 0.01, not 0.001"
     )
     table = table_of(plan, [1.0] * 3)
@@ -422,3 +422,11 @@ def test_generated_images_are_never_called_affnist(make_plan, write_run, results
     assert not any(re.search(r"\baffnist\b(?!-generated)", str(cell), re.IGNORECASE) for cell in text.iloc[0])
     assert table.loc[2, "verdict"].startswith("not comparable: affnist-generated is not affnist; ")
     assert table["difference"].isna()[:3].all()
+
+
+def test_other_routings_stand_by_their_names_and_beside_no_published_value(make_plan, results):
+    more = "  em: {model: capsnet, options: {routing: em}}\n  uniform: {model: capsnet, options: {routing: uniform}}\n"
+    plan = make_plan(FULL + more)
+    table = paper_table("sabour-table1", plan, collect(plan, results))
+    assert list(table["routing"]) == ["3", "em 3", "uniform"]
+    assert list(table["verdict"]) == ["not run", "no published value", "no published value"]

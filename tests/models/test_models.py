@@ -12,8 +12,13 @@ SMALL = {
     "cnn_hinton_norb": {"conv_channels": (4, 8), "hidden": 32, "dropout": 0.0},
     # few children have little mass, which the paper's temperature makes hardly felt
     "matrix_capsnet": {"conv_channels": 16, "primary_types": 4, "conv_types": (4, 4), "inverse_temperature": 1.0},
+    "efficient_capsnet": {"conv_channels": (8, 8, 8, 16), "decoder_hidden": (16, 32)},
+    "self_routing_capsnet": {"types": 4, "pose_dim": 8, "widths": (4, 8, 16), "blocks": 1, "capsule_layers": 2},
+    "resnet20": {"widths": (4, 8, 16), "blocks": 1},
 }
-FOR_SEVERAL_OBJECTS = ("capsnet", "cnn_sabour_mnist", "cnn_sabour_multimnist", "cnn_matched")
+FOR_SEVERAL_OBJECTS = (
+    "capsnet", "cnn_sabour_mnist", "cnn_sabour_multimnist", "cnn_matched", "efficient_capsnet", "resnet20",
+)  # fmt: skip
 
 
 def build(name, shape=(1, 28, 28), **options):
@@ -240,7 +245,9 @@ def test_cnn_dropout_acts():
         ("capsnte", {}, "no model 'capsnte'; there are capsnet"),
         ("capsnet", {"iterations": 0}, "option 'iterations'"),
         ("capsnet", {"iteration": 3}, "option 'iteration'"),
-        ("capsnet", {"routing": "em"}, "option 'routing': Input should be 'dynamic'"),
+        ("capsnet", {"routing": "emm"}, "no routing 'emm'; there are attention, dynamic, em"),
+        ("capsnet", {"routing": "uniform", "iterations": 3}, "option 'iterations'"),
+        ("matrix_capsnet", {"routing": "dynamic"}, "option 'routing': Input should be 'em'"),
         ("cnn_matched", {"parameters": 3}, "within 2 %"),
     ],
 )

@@ -5,7 +5,7 @@ rule train:
     input:
         data=f"{STUDY}/data/{{experiment}}.json",
         sources=lambda w: training_sources(
-            PLAN.cell(**w).model, CATALOGUE[PLAN.cell(**w).data.name].modules
+            PLAN.cell(**w).model, PLAN.cell(**w).modules
         ),
     output:
         model=f"{STUDY}/runs/{RUN}/model.pt",
