@@ -4,9 +4,7 @@
 rule train:
     input:
         data=f"{STUDY}/data/{{experiment}}.json",
-        sources=lambda w: training_sources(
-            PLAN.cell(**w).model, PLAN.cell(**w).modules
-        ),
+        sources=lambda w: training_sources(PLAN.cell(**w).model, PLAN.cell(**w).modules),
     output:
         model=f"{STUDY}/runs/{RUN}/model.pt",
         metrics=f"{STUDY}/runs/{RUN}/metrics.csv",
