@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from separable import losses_on_separable_data
 
-from capsbench.models import build_model, count_parameters, loss_parts
+from capsbench.models import build_model, count_parameters
 
 SMALL = {
     "cnn_hinton_norb": {"conv_channels": (4, 8), "hidden": 32, "dropout": 0.0},
@@ -42,21 +43,7 @@ def test_scores_are_logits_of_the_classes(name, size):
 @pytest.mark.parametrize("name", PAPERS)
 def test_the_loss_falls_on_separable_data(name, pairs):
     shape, num_classes, _ = PAPERS[name]
-    model, labels = build(name), torch.arange(10) % num_classes
-    patterns = torch.randn(num_classes, *shape)
-    images = patterns[labels]
-    if pairs:
-        other = (labels + 1) % num_classes
-        images, labels = images + patterns[other], torch.stack([labels, other], dim=1).sort(dim=1).values
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.005)
-    losses = []
-    for _ in range(15):
-        loss = sum(loss_parts(model, model(images), images, labels).values())
-        optimizer.zero_grad()
-        loss.backward()
-        assert all(p.grad.isfinite().all() for p in model.parameters())
-        optimizer.step()
-        losses.append(float(loss.detach()))
+    losses = losses_on_separable_data(build(name), shape, num_classes, pairs, steps=15, learning_rate=0.005)
     assert losses[-1] < 0.7 * losses[0]
 
 
