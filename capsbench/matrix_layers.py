@@ -71,9 +71,10 @@ class ConvMatrixCaps(nn.Module):
         inverse_temperature: float = 0.01,
         damping: float = 0.0,
         variance_floor: float = 1e-4,
+        annealing: float = 0.95,
     ):
         super().__init__()
-        self.settings = (iterations, inverse_temperature, damping, variance_floor)
+        self.settings = (iterations, inverse_temperature, damping, variance_floor, annealing)
         self.transforms = _transforms(kernel_size**2 * in_types, out_types, pose, std=0.3)
         self.betas = Betas(out_types, inverse_temperature, u=0.5, a=0.5, logit_unit=50.0)
         numbers = torch.arange(grid[0] * grid[1]).view(grid)  # of the child positions
@@ -136,9 +137,10 @@ class ClassMatrixCaps(nn.Module):
         inverse_temperature: float = 0.01,
         damping: float = 0.0,
         variance_floor: float = 1e-4,
+        annealing: float = 0.95,
     ):
         super().__init__()
-        self.settings = (iterations, inverse_temperature, damping, variance_floor)
+        self.settings = (iterations, inverse_temperature, damping, variance_floor, annealing)
         self.transforms = _transforms(in_types, classes, pose, std=0.01)
         self.betas = Betas(classes, inverse_temperature, u=2.0, a=1.0, logit_unit=12.5)
         self.coordinates: Tensor | None

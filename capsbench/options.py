@@ -25,6 +25,11 @@ _NAMES_IN_ANNOTATIONS = {
     "Literal": Literal, "Routing": str, "bool": bool, "int": int, "float": float, "str": str,
     "Count": Count, "Counts": Counts, "Positive": Positive, "NonNegative": NonNegative, "Fraction": Fraction,
 }  # fmt: skip
+# routing imports torch alone and cannot name a type with limits
+_LIMITS_IN_ROUTING = {
+    "iterations": "Count", "keep": "Count", "inverse_temperature": "Positive", "variance_floor": "Positive",
+    "damping": "Fraction", "annealing": "Fraction",
+}  # fmt: skip
 Routing = str  # in a model's constructor: any routing algorithm, whose own options the model then has too
 _NOT_MODELS = {"__init__", "output"}
 
@@ -150,8 +155,8 @@ def _model_class(name: str) -> ast.ClassDef:
 def _annotation(where: str, argument: ast.arg) -> Any:
     assert argument.annotation is not None
     text = ast.unparse(argument.annotation)
-    if where.startswith("routing/") and argument.arg == "iterations":
-        text = "Count"  # routing imports torch alone, and cannot say it
+    if where.startswith("routing/"):
+        text = _LIMITS_IN_ROUTING.get(argument.arg, text)
     try:
         return eval(text, {"__builtins__": {}}, _NAMES_IN_ANNOTATIONS)  # the package's own source, no input
     except NameError as error:

@@ -19,7 +19,7 @@ class MatrixCapsNet(nn.Module):
     over positions) in each routed layer, no batch norm.
 
     From the authors' code, where the paper is silent: `class_temperature_factor` (the class layer's inverse
-    temperature, as a part of the others'), `damping`, `variance_floor`, the units and starts of weights and betas.
+    temperature, as a part of the others'), `damping`, `variance_floor`, `annealing`, how weights and betas start.
     Their inverse temperature of 0.01 is the default of 0.02 here, as they sum log sigma^2 (see capsbench.routing.em).
 
     Losses: "spread", its margin growing as SpreadMargin has it; "margin", of S17; "cross_entropy" of a softmax over the
@@ -43,6 +43,7 @@ class MatrixCapsNet(nn.Module):
         class_temperature_factor: Positive = 0.25,
         damping: Fraction = 0.1,
         variance_floor: Positive = 0.0005,
+        annealing: Fraction = 0.95,
         spread_margin_start: NonNegative = 0.2,
         spread_margin_growth: NonNegative = 0.79,
         spread_margin_centre: float = -4.0,
@@ -74,9 +75,10 @@ class MatrixCapsNet(nn.Module):
         for out_types, stride in zip(conv_types, strides, strict=True):
             layers.append(
                 ConvMatrixCaps(
-                    grid, types, out_types, 3, stride, pose, iterations, inverse_temperature, damping, variance_floor
+                    grid, types, out_types, 3, stride, pose,
+                    iterations, inverse_temperature, damping, variance_floor, annealing,
                 )
-            )
+            )  # fmt: skip
             grid, types = layers[-1].out_grid, out_types
         self.conv_caps = nn.ModuleList(layers)
         centres = None
@@ -84,7 +86,7 @@ class MatrixCapsNet(nn.Module):
             centres = (receptive_field_centres(height, windows), receptive_field_centres(width, windows))
         self.class_caps = ClassMatrixCaps(
             types, num_classes, pose, centres,
-            iterations, class_temperature_factor * inverse_temperature, damping, variance_floor,
+            iterations, class_temperature_factor * inverse_temperature, damping, variance_floor, annealing,
         )  # fmt: skip
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:

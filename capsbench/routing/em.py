@@ -7,11 +7,11 @@ Shapes: B batch, I children, J parents, H elements; where children lie on a grid
 P parent positions, K x K the kernel, N = K*K*T the children of one parent.
 
 Where the paper is silent this follows the authors' code (google-research, capsule_em): lambda grows with the
-iteration as inverse_temperature x (1 - 0.95^(t+1)); `variance_floor` is ADDED to the variance; the cost of a parent is
-not divided by its number of children. Their code has log sigma^2 in the cost where the paper has log sigma, so that
-their inverse temperature of 0.01 is 0.02 here. And it departs from the paper in three ways not followed here: in
-convolutional layers it normalises assignments over the positions of each parent type alone, starts them at 1/types,
-and damps the first mean, towards zero.
+iteration as inverse_temperature x (1 - annealing^(t+1)), `annealing` 0.95; `variance_floor` is ADDED to the variance;
+the cost of a parent is not divided by its number of children. Their code has log sigma^2 in the cost where the paper
+has log sigma, so that their inverse temperature of 0.01 is 0.02 here. And it departs from the paper in three ways not
+followed here: in convolutional layers it normalises assignments over the positions of each parent type alone, starts
+them at 1/types, and damps the first mean, towards zero.
 """
 
 from collections.abc import Callable
@@ -34,13 +34,15 @@ def em_routing(
     inverse_temperature: float = 0.01,
     damping: float = 0.0,
     variance_floor: float = 1e-4,
+    annealing: float = 0.95,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Route every child to every parent: H18, Procedure 1.
 
     votes [B, I, J, H], activations [B, I] in [0, 1], beta_u [J], beta_a [J]
     -> (means [B, J, H], activations [B, J], assignments [B, I, J], which are those of the last M-step).
     One iteration is one M-step from the uniform start 1/J. From the second on, `damping` of the previous mean stays
-    in the new one (the authors' code: 0.1). Half precision is computed in float32 and returned as it came.
+    in the new one (the authors' code: 0.1). With `annealing` 0 the inverse temperature is the same throughout. Half
+    precision is computed in float32 and returned as it came.
     Raises ValueError where iterations < 1.
     """
 
@@ -49,7 +51,7 @@ def em_routing(
 
     means, parent_activations, assignments = _route(
         votes.unsqueeze(1), activations.unsqueeze(1), beta_u, beta_a, share,
-        iterations, inverse_temperature, damping, variance_floor,
+        iterations, inverse_temperature, damping, variance_floor, annealing,
     )  # fmt: skip
     return means.squeeze(1), parent_activations.squeeze(1), assignments.squeeze(1)
 
@@ -64,6 +66,7 @@ def conv_em_routing(
     inverse_temperature: float = 0.01,
     damping: float = 0.0,
     variance_floor: float = 1e-4,
+    annealing: float = 0.95,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Route the children on a grid to the parents whose receptive fields hold them.
 
@@ -81,7 +84,7 @@ def conv_em_routing(
 
     gathered = activations[:, children].flatten(2)  # [B, P, N]
     return _route(
-        votes, gathered, beta_u, beta_a, share, iterations, inverse_temperature, damping, variance_floor
+        votes, gathered, beta_u, beta_a, share, iterations, inverse_temperature, damping, variance_floor, annealing
     )  # fmt: skip
 
 
@@ -95,6 +98,7 @@ def _route(
     inverse_temperature: float,
     damping: float,
     variance_floor: float,
+    annealing: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     if iterations < 1:
         raise ValueError(f"routing needs at least 1 iteration, not {iterations}")
@@ -125,7 +129,7 @@ def _route(
             squares = squares + mass * (weighted_means - new_means).square()
             means, variances = new_means, squares / (mass + EPSILON) + variance_floor
             costs = (beta_u + 0.5 * variances.log()) * mass  # [B * P, J, H]
-            temperature_term = inverse_temperature * (1 - 0.95 ** (iteration + 1))  # lambda
+            temperature_term = inverse_temperature * (1 - annealing ** (iteration + 1))  # lambda
             parent_logits = temperature_term * (beta_a - costs.sum(dim=2))  # [B * P, J]
 
         parent_activations = parent_logits.sigmoid()

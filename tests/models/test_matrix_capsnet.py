@@ -123,6 +123,7 @@ def test_the_loss_falls_on_separable_data(loss, share):
         {"class_temperature_factor": 1.0},
         {"damping": 0.0},
         {"variance_floor": 0.1},
+        {"annealing": 0.0},
         {"conv_types": (4,)},
         {"conv_types": (4, 4, 4)},
     ],

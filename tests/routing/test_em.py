@@ -31,7 +31,17 @@ def grid_inputs():
     return votes, activations, CHILDREN, draw(J, seed=2), draw(J, seed=3)
 
 
-def paper(links, activations, beta_u, beta_a, iterations, inverse_temperature=0.01, damping=0.0, variance_floor=1e-4):
+def paper(
+    links,
+    activations,
+    beta_u,
+    beta_a,
+    iterations,
+    inverse_temperature=0.01,
+    damping=0.0,
+    variance_floor=1e-4,
+    annealing=0.95,
+):
     """Procedure 1 of H18 for one sample, one capsule at a time, in plain Python.
 
     links: {(child, parent): vote}, beta_u and beta_a: {parent: number} -> {parent: mean}, {parent: activation},
@@ -65,19 +75,21 @@ def paper(links, activations, beta_u, beta_a, iterations, inverse_temperature=0.
             ]
             sigma[j] = [math.sqrt(v) for v in variance]
             cost = sum((float(beta_u[j]) + math.log(s)) * mass for s in sigma[j])
-            a[j] = 1 / (1 + math.exp(-inverse_temperature * (1 - 0.95 ** (t + 1)) * (float(beta_a[j]) - cost)))
+            a[j] = 1 / (1 + math.exp(-inverse_temperature * (1 - annealing ** (t + 1)) * (float(beta_a[j]) - cost)))
     return mu, a, R
 
 
-@pytest.mark.parametrize("damping", [0.0, 0.1])
+@pytest.mark.parametrize(("damping", "annealing"), [(0.0, 0.95), (0.1, 0.0)])
 @pytest.mark.parametrize("inverse_temperature", [0.01, SHARP])
 @pytest.mark.parametrize("iterations", ITERATIONS)
-def test_the_papers_procedure(inputs, iterations, inverse_temperature, damping):
+def test_the_papers_procedure(inputs, iterations, inverse_temperature, damping, annealing):
     votes, activations, beta_u, beta_a = inputs
-    means, parents, assignments = em_routing(*inputs, iterations, inverse_temperature, damping)
+    means, parents, assignments = em_routing(*inputs, iterations, inverse_temperature, damping, annealing=annealing)
     for b in range(B):
         links = {(i, j): votes[b, i, j] for i in range(I) for j in range(J)}
-        mu, a, R = paper(links, activations[b], beta_u, beta_a, iterations, inverse_temperature, damping)
+        mu, a, R = paper(
+            links, activations[b], beta_u, beta_a, iterations, inverse_temperature, damping, annealing=annealing
+        )
         for j in range(J):
             torch.testing.assert_close(means[b, j], torch.tensor(mu[j], dtype=torch.double), rtol=0, atol=1e-5)
             assert float(parents[b, j]) == pytest.approx(a[j], abs=1e-5)
