@@ -174,7 +174,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
 
 
 @pytest.mark.parametrize(
-    ("study", "trainings"), [("configs/quick.yaml", 30), ("configs/cpu.yaml", 108), ("configs/paper.yaml", 111)]
+    ("study", "trainings"), [("configs/quick.yaml", 30), ("configs/cpu.yaml", 120), ("configs/paper.yaml", 111)]
 )
 def test_the_shipped_studies_can_be_planned(project, study, trainings):
     output = project.snakemake("--dry-run", "--quiet", "host", study=study).output
