@@ -1,14 +1,15 @@
-"""The layers of capsule networks: squash, PrimaryCaps, ClassCaps, Decoder."""
+"""The layers of capsule networks: squash, PrimaryCaps, ClassCaps. Decoders are in capsbench.decoders."""
 
 import importlib
 import inspect
-import itertools
 import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from capsbench.capsule_transforms import all_transforms, factor_std, transform_repeats
+from capsbench.decoders import Decoder
 from capsbench.routing.dynamic import linear_dynamic_routing_with_couplings
 from capsbench.routing.squash import squash
 
@@ -43,9 +44,11 @@ class PrimaryCaps(nn.Module):
 class ClassCaps(nn.Module):
     """The last capsule layer of S17: fully connected capsules under any routing algorithm of capsbench.routing.
 
-    `weight` [I, J, D, d] takes inputs to votes and starts as a truncated normal (the authors' code: 0.1). `bias`
-    [J, D] (absent in the paper's text; 0.1 in the authors' code) is added before the squash of dynamic routing, which
-    never stores the votes. What else a routing learns is in its LEARNT. options: those of the routing.
+    Matrices W_ij take inputs to votes; `transform`, with `rank` or `groups`, says which pairs have one of their own
+    (see capsbench.capsule_transforms), and `in_types` how many types of children there are at each position. `weight`
+    [I, J, D, d], or what there is of it, starts as a truncated normal (the authors' code: 0.1). `bias` [J, D] (absent
+    in the paper's text; 0.1 in the authors' code) is added before the squash of dynamic routing, which never stores
+    the votes. What else a routing learns is in its LEARNT. options: those of the routing.
     """
 
     def __init__(
@@ -57,13 +60,29 @@ class ClassCaps(nn.Module):
         routing: str = "dynamic",
         bias: bool = False,
         weight_std: float = 0.1,
+        transform: str = "full",
+        in_types: int = 1,
+        rank: int | None = None,
+        groups: int | None = None,
         **options: Any,
     ):
         super().__init__()
         if bias and routing != "dynamic":
             raise ValueError(f"a capsule bias goes with dynamic routing, not with '{routing}'")
         self.routing, self.options = routing, options
-        self.weight = _truncated_normal((in_capsules, out_capsules, out_dim, in_dim), weight_std)
+        self.repeats = transform_repeats(transform, in_capsules, in_types, rank, groups)
+        matrices = in_capsules // math.prod(self.repeats)
+        self.expansion: nn.Parameter | None = None
+        if rank is None:
+            self.weight = _truncated_normal((matrices, out_capsules, out_dim, in_dim), weight_std)
+        elif rank > min(out_dim, in_dim):
+            raise ValueError(
+                f"a transform of {out_dim}x{in_dim} has a rank of at most {min(out_dim, in_dim)}, not {rank}"
+            )
+        else:
+            std = factor_std(weight_std, rank)
+            self.weight = _truncated_normal((matrices, out_capsules, rank, in_dim), std)
+            self.expansion = _truncated_normal((matrices, out_capsules, out_dim, rank), std)
         self.bias = nn.Parameter(torch.full((out_capsules, out_dim), 0.1)) if bias else None
         module = importlib.import_module(f"capsbench.routing.{routing}")
         self._route = getattr(module, f"{routing}_routing")
@@ -78,12 +97,11 @@ class ClassCaps(nn.Module):
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs [B, I, d] -> poses [B, J, D], activations [B, J], couplings [B, I, J] of the last iteration."""
+        weight = all_transforms(self.weight, self.expansion, self.repeats)  # W [I, J, D, d]
         if self.routing == "dynamic":
-            poses, couplings = linear_dynamic_routing_with_couplings(
-                inputs, self.weight, bias=self.bias, **self.options
-            )
+            poses, couplings = linear_dynamic_routing_with_couplings(inputs, weight, bias=self.bias, **self.options)
             return poses, capsule_lengths(poses), couplings
-        votes = torch.einsum("ijkd,bid->bijk", self.weight, inputs)  # [B, I, J, D]
+        votes = torch.einsum("ijkd,bid->bijk", weight, inputs)  # [B, I, J, D]
         given = {"inputs": inputs, "activations": capsule_lengths(inputs)}
         tensors = {name: given[name] for name in self._wanted} | dict(self.learnt.items())
         poses, *between, couplings = self._route(votes, **tensors, **self.options)
@@ -93,35 +111,3 @@ class ClassCaps(nn.Module):
 def _truncated_normal(shape: tuple[int, ...], std: float) -> nn.Parameter:
     values = torch.zeros(shape)
     return nn.Parameter(nn.init.trunc_normal_(values, std=std, a=-2 * std, b=2 * std) if std else values)
-
-
-class Decoder(nn.Module):
-    """The fully connected decoder of S17: two hidden ReLU layers, a sigmoid, so that targets lie in [0, 1].
-
-    values [..., in_features] -> images [..., C, H, W].
-    """
-
-    def __init__(
-        self,
-        in_features: int,
-        image_shape: tuple[int, int, int],
-        hidden: tuple[int, ...] = (512, 1024),
-        dropout: float = 0.0,
-    ):
-        super().__init__()
-        widths = (in_features, *hidden)
-        layers: list[nn.Module] = []
-        for width_in, width_out in itertools.pairwise(widths):
-            layers += [nn.Linear(width_in, width_out), nn.ReLU()]
-            if dropout:
-                layers.append(nn.Dropout(dropout))
-        layers += [
-            nn.Linear(widths[-1], math.prod(image_shape)),
-            nn.Sigmoid(),
-            nn.Unflatten(-1, image_shape),
-        ]
-        self.layers = nn.Sequential(*layers)
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Values [..., in_features] -> images in [0, 1], [..., C, H, W]."""
-        return self.layers(values)

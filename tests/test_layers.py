@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from capsbench.layers import ClassCaps, Decoder, PrimaryCaps, capsule_lengths, squash
+from capsbench.layers import ClassCaps, PrimaryCaps, capsule_lengths, squash
 from capsbench.losses import margin_loss
 from capsbench.options import routing_names
 
@@ -98,21 +98,3 @@ def test_uniform_and_one_iteration_of_dynamic_routing_are_one():
     inputs = torch.randn(3, 6, 8)
     for found, expected in zip(layers[0](inputs), layers[1](inputs), strict=True):
         torch.testing.assert_close(found, expected)
-
-
-def test_decoder_gives_images_in_the_unit_range():
-    decoder = Decoder(160, (1, 28, 28))
-    images = decoder(torch.randn(3, 160) * 100)
-    assert images.shape == (3, 1, 28, 28)
-    assert images.min() >= 0
-    assert images.max() <= 1
-
-
-def test_decoder_dropout_acts_in_training_alone():
-    torch.manual_seed(0)
-    decoder, values = Decoder(16, (2, 4, 4), hidden=(32,), dropout=0.5), torch.randn(4, 16)
-    assert not torch.equal(decoder(values), decoder(values))
-    decoder.eval()
-    assert torch.equal(decoder(values), decoder(values))
-    plain = Decoder(16, (2, 4, 4), hidden=(32,))
-    assert torch.equal(plain(values), plain(values))

@@ -2,11 +2,10 @@
 
 from typing import Any, Literal
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from capsbench.layers import ClassCaps, Decoder, PrimaryCaps
+from capsbench.decoders import build_decoder, masked_poses
+from capsbench.layers import ClassCaps, PrimaryCaps
 from capsbench.losses import (
     SpreadMargin,
     margin_loss,
@@ -26,6 +25,8 @@ class CapsNet(nn.Module):
     options: `detach` (couplings outside the gradient), `capsule_bias` (the authors' code has it),
     `decoder_input` "selected" (the decoder sees the 16 values of one capsule instead of all 160, masked),
     `weight_std` (the authors' code: 0.1; the paper is silent), `margin_loss_weight` (the authors' code: 1/20).
+    `transform`, with `rank` or `groups`: which pairs of capsules have a matrix of their own, see
+    capsbench.capsule_transforms; `decoder` "convolutional": Efficient-CapsNet's, see capsbench.decoders.
     `loss`: "margin" (the paper's), "spread" (H18's, for one class an image; its margin's schedule by steps is their
     code's), "share_likelihood" (self-routing's). The margin loss teaches little where activations are not lengths.
     The decoder sees the capsule of the true class where labels are given (training), of the predicted class
@@ -40,12 +41,16 @@ class CapsNet(nn.Module):
         routing: Routing = "dynamic",
         loss: Literal["margin", "spread", "share_likelihood"] = "margin",
         reconstruction: bool = True,
+        transform: Literal["full", "shared_over_positions", "shared", "grouped", "low_rank"] = "full",
+        rank: Count | None = None,
+        groups: Count | None = None,
         capsule_bias: bool = False,
         weight_std: Positive = 0.1,
         conv_channels: Count = 256,
         primary_types: Count = 32,
         primary_dim: Count = 8,
         class_dim: Count = 16,
+        decoder: Literal["fully_connected", "convolutional"] = "fully_connected",
         decoder_input: Literal["masked", "selected"] = "masked",
         decoder_hidden: Counts = (512, 1024),
         decoder_dropout: Fraction = 0.0,
@@ -79,12 +84,16 @@ class CapsNet(nn.Module):
             routing=routing,
             bias=capsule_bias,
             weight_std=weight_std,
+            transform=transform,
+            in_types=primary_types,
+            rank=rank,
+            groups=groups,
             **routing_options,
         )
-        self.decoder: Decoder | None = None
+        self.decoder: nn.Module | None = None
         if reconstruction:
             decoder_values = class_dim * (num_classes if decoder_input == "masked" else 1)
-            self.decoder = Decoder(decoder_values, image_shape, decoder_hidden, decoder_dropout)
+            self.decoder = build_decoder(decoder, decoder_values, image_shape, decoder_hidden, decoder_dropout)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
         """Images [B, C, H, W] -> scores [B, K] (activations of the class capsules), poses [B, K, D], the rest."""
@@ -93,12 +102,8 @@ class CapsNet(nn.Module):
         poses, activations, couplings = self.class_caps(inputs)  # [B, K, 16], [B, K], [B, 1152, K]
         reconstructions = None
         if self.decoder is not None:
-            chosen = activations.argmax(dim=1) if labels is None else labels  # [B], or [B, S] of several objects
-            mask = F.one_hot(chosen, self.num_classes).to(poses.dtype)  # [B, (S,) K]
-            if self.decoder_input == "masked":
-                values = torch.einsum("b...k,bkd->b...kd", mask, poses).flatten(-2)  # [B, (S,) K * 16]
-            else:
-                values = torch.einsum("b...k,bkd->b...d", mask, poses)  # [B, (S,) 16]
+            values = masked_poses(poses, activations, labels)  # [B, (S,) K, 16]
+            values = values.flatten(-2) if self.decoder_input == "masked" else values.sum(dim=-2)
             reconstructions = self.decoder(values)  # [B, (S,) C, H, W]
         return Output(activations, poses, reconstructions, couplings)
 

@@ -7,10 +7,10 @@ import math
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from capsbench.layers import Decoder, capsule_lengths
+from capsbench.decoders import build_decoder, masked_poses
+from capsbench.layers import capsule_lengths
 from capsbench.losses import margin_loss, present_classes, reconstruction_loss
 from capsbench.models.output import Output
 from capsbench.options import Count, Counts, Fraction, NonNegative
@@ -121,10 +121,8 @@ class EfficientCapsNet(nn.Module):
         self.priors = nn.Parameter(torch.zeros(in_capsules, num_classes))  # B
 
         self.decoder: nn.Module | None = None
-        if reconstruction and decoder == "fully_connected":
-            self.decoder = Decoder(num_classes * class_dim, image_shape, decoder_hidden)
-        elif reconstruction:
-            self.decoder = _ConvDecoder(num_classes * class_dim, image_shape)
+        if reconstruction:
+            self.decoder = build_decoder(decoder, num_classes * class_dim, image_shape, decoder_hidden)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
         """Images [B, C, H, W] -> scores [B, K] (capsule lengths), poses [B, K, D], the rest."""
@@ -136,9 +134,7 @@ class EfficientCapsNet(nn.Module):
         lengths = capsule_lengths(poses)  # [B, K]
         reconstructions = None
         if self.decoder is not None:
-            chosen = lengths.argmax(dim=1) if labels is None else labels  # [B], or [B, S] of several objects
-            mask = F.one_hot(chosen, self.num_classes).to(poses.dtype)  # [B, (S,) K]
-            values = torch.einsum("b...k,bkd->b...kd", mask, poses).flatten(-2)  # [B, (S,) K * 16]
+            values = masked_poses(poses, lengths, labels).flatten(-2)  # [B, (S,) K * 16]
             reconstructions = self.decoder(values)  # [B, (S,) C, H, W]
         return Output(lengths, poses, reconstructions, couplings)
 
@@ -159,37 +155,3 @@ def _instance_norm(channels: int) -> nn.InstanceNorm2d:
     nn.init.uniform_(norm.weight, -0.05, 0.05)
     nn.init.uniform_(norm.bias, -0.05, 0.05)
     return norm
-
-
-class _ConvDecoder(nn.Module):
-    """The authors' decoder on smallNORB: 64 values as an 8x8 image, thrice doubled and convolved, to 2x48x48.
-
-    values [..., in_features] -> images in [0, 1], [..., C, H, W]. A side of n values becomes 8 n - 16; for a side that
-    is no such number, n is the next larger one, and the image is cut from the middle.
-    """
-
-    def __init__(self, in_features: int, image_shape: tuple[int, int, int]):
-        super().__init__()
-        channels, *self.sides = image_shape
-        small = [math.ceil((side + 16) / 8) for side in self.sides]
-        self.layers = nn.Sequential(
-            nn.Linear(in_features, math.prod(small)),
-            nn.Unflatten(1, (1, *small)),
-            *self._doubled(1, 64),
-            *self._doubled(64, 128),
-            *self._doubled(128, 128),
-            nn.Conv2d(128, channels, kernel_size=3),
-            nn.Sigmoid(),
-        )
-
-    @staticmethod
-    def _doubled(channels_in: int, channels_out: int) -> list[nn.Module]:
-        upsample = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
-        return [upsample, nn.Conv2d(channels_in, channels_out, kernel_size=3), nn.LeakyReLU(0.2)]
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Values [..., in_features] -> images [..., C, H, W]."""
-        images = self.layers(values.flatten(0, -2))
-        for dim, side in zip((2, 3), self.sides, strict=True):
-            images = images.narrow(dim, (images.shape[dim] - side) // 2, side)
-        return images.unflatten(0, values.shape[:-1])

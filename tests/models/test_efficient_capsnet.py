@@ -20,7 +20,10 @@ DECODERS = ["fully_connected", "convolutional"]
 
 def build(shape=(1, 16, 16), num_classes=5, **options):
     torch.manual_seed(0)
-    return build_model("efficient_capsnet", image_shape=shape, num_classes=num_classes, **{**SMALL, **options})
+    small = {**SMALL, **options}
+    if options.get("decoder") == "convolutional" and "decoder_hidden" not in options:
+        del small["decoder_hidden"]  # which it has not
+    return build_model("efficient_capsnet", image_shape=shape, num_classes=num_classes, **small)
 
 
 def batch(size=10, shape=(1, 16, 16)):
@@ -272,6 +275,7 @@ def test_blank_images_have_finite_gradients():
         ((1, 28, 28), {"primary_kernel": 0}, "option 'primary_kernel"),
         ((1, 28, 28), {"normalization": "none"}, "option 'normalization'"),
         ((1, 28, 28), {"decoder": "none"}, "option 'decoder'"),
+        ((1, 28, 28), {"decoder": "convolutional", "decoder_hidden": (8,)}, "are of the fully connected decoder"),
     ],
     ids=str,
 )

@@ -36,6 +36,12 @@ def build(name, shape=(1, 28, 28), **options):
         ("capsnet", (1, 28, 28), {}, 8_215_568),
         ("capsnet", (1, 28, 28), {"capsule_bias": True}, 8_215_728),
         ("capsnet", (1, 28, 28), {"decoder_input": "selected"}, 8_141_840),
+        ("capsnet", (1, 28, 28), {"decoder": "convolutional"}, 6_804_224 + 161 * 36 + 640 + 73_856 + 147_584 + 1_153),
+        # what the class capsules have of 1152 x 10 x 16 x 8 = 1,474,560
+        ("capsnet", (1, 28, 28), {"transform": "shared_over_positions"}, 8_215_568 - 1_474_560 + 32 * 1280),
+        ("capsnet", (1, 28, 28), {"transform": "shared"}, 8_215_568 - 1_474_560 + 1280),
+        ("capsnet", (1, 28, 28), {"transform": "grouped", "groups": 36}, 8_215_568 - 1_474_560 + 36 * 1280),
+        ("capsnet", (1, 28, 28), {"transform": "low_rank", "rank": 2}, 8_215_568 - 1_474_560 + 1152 * 10 * 2 * 24),
         ("capsnet", (1, 36, 36), {}, 11_361_808),
         ("capsnet", (1, 40, 40), {}, 13_475_648),
         ("cnn_sabour_mnist", (1, 28, 28), {}, 35_445_522),
@@ -167,6 +173,20 @@ def test_the_decoder_sees_the_chosen_capsule_alone(decoder_input):
         assert grid.count_nonzero() <= 32
 
 
+@pytest.mark.parametrize("decoder_input", ["masked", "selected"])
+def test_the_convolutional_decoder_gives_back_one_object_and_several(decoder_input):
+    torch.manual_seed(0)
+    options = {"decoder": "convolutional", "decoder_input": decoder_input, "conv_channels": 8, "primary_types": 2}
+    model, images, labels = build("capsnet", (2, 21, 18), **options), torch.rand(2, 2, 21, 18), torch.tensor([3, 7])
+    output = model(images, labels)
+    assert output.reconstructions.shape == images.shape
+    loss_parts(model, output, images, labels)["reconstruction"].backward()
+    assert all(p.grad.isfinite().all() and p.grad.any() for p in model.parameters())
+    several = model(images, torch.stack([labels, labels + 1], dim=1)).reconstructions  # [B, S, C, H, W]
+    torch.testing.assert_close(several[:, 0], output.reconstructions)
+    assert not torch.allclose(several[:, 1], several[:, 0], rtol=0, atol=1e-6)
+
+
 def test_reconstruction_off_means_no_decoder():
     model, images = caps(reconstruction=False), torch.rand(2, 1, 28, 28)
     output = model(images, torch.tensor([0, 1]))
@@ -189,6 +209,10 @@ def test_reconstruction_loss_is_weighted_on_the_sum():
         {"weight_std": 0.5},
         {"primary_dim": 4},
         {"class_dim": 8},
+        {"transform": "shared_over_positions"},
+        {"transform": "shared"},
+        {"transform": "grouped", "groups": 6},
+        {"transform": "low_rank", "rank": 2},
     ],
     ids=str,
 )
@@ -269,6 +293,10 @@ def test_cnn_dropout_acts():
         ("capsnet", {"routing": "uniform", "iterations": 3}, "option 'iterations'"),
         ("matrix_capsnet", {"routing": "dynamic"}, "option 'routing': Input should be 'em'"),
         ("cnn_matched", {"parameters": 3}, "within 2 %"),
+        ("capsnet", {"rank": 2}, "option 'rank' is of transform 'low_rank'"),
+        ("capsnet", {"transform": "low_rank"}, "transform 'low_rank' needs option 'rank'"),
+        ("capsnet", {"transform": "grouped", "groups": 7}, "1152 capsules cannot be cut into 7 groups"),
+        ("capsnet", {"decoder": "convolutional", "decoder_dropout": 0.5}, "are of the fully connected decoder"),
     ],
 )
 def test_what_cannot_be_built_is_named(name, options, message):
