@@ -52,7 +52,7 @@ def test_routing_and_losses_import_torch_and_themselves_alone(module):
 @pytest.mark.parametrize(
     ("importers", "forbidden"),
     [
-        (["layers"], ["models", "data", "losses", "config", *TOP]),
+        (["layers", "decoders", "capsule_transforms"], ["models", "data", "losses", "config", *TOP]),
         (["models"], ["data", "config", *TOP]),
         (["data"], ["models", "layers", "routing", "losses", *TOP]),
         (["analysis"], ["models", "layers", "routing", "losses", "training", "evaluation", "benchmark", "tracking"]),

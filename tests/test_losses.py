@@ -81,13 +81,15 @@ def test_share_likelihood_loss_by_hand():
     assert nothing.grad is not None and nothing.grad.isfinite().all()
 
 
-def test_reconstruction_loss_is_the_sum_of_squares_an_image():
-    images = torch.zeros(2, 1, 28, 28)
+@pytest.mark.parametrize(("side", "weight_on_the_mean"), [(28, 0.392), (36, 0.648), (40, 0.8)])
+def test_reconstruction_loss_is_the_sum_of_squares_an_image(side, weight_on_the_mean):
+    images = torch.zeros(2, 1, side, side)
     reconstructions = torch.full_like(images, 0.5)
     loss = reconstruction_loss(reconstructions, images)
-    assert loss == 784 * 0.25
-    # S17's 0.0005 on the sum is 0.392 on the mean
-    torch.testing.assert_close(0.0005 * loss, 0.392 * torch.nn.functional.mse_loss(reconstructions, images))
+    assert loss == side**2 * 0.25
+    # what S17's 0.0005 on the sum is on the mean
+    mean = torch.nn.functional.mse_loss(reconstructions, images)
+    torch.testing.assert_close(0.0005 * loss, weight_on_the_mean * mean)
 
 
 def test_classification_loss_is_softmax_for_one_object_and_a_sigmoid_a_class_for_several():

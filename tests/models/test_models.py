@@ -176,15 +176,16 @@ def test_the_decoder_sees_the_chosen_capsule_alone(decoder_input):
 @pytest.mark.parametrize("decoder_input", ["masked", "selected"])
 def test_the_convolutional_decoder_gives_back_one_object_and_several(decoder_input):
     torch.manual_seed(0)
-    options = {"decoder": "convolutional", "decoder_input": decoder_input, "conv_channels": 8, "primary_types": 2}
-    model, images, labels = build("capsnet", (2, 21, 18), **options), torch.rand(2, 2, 21, 18), torch.tensor([3, 7])
+    options = {"conv_channels": 8, "primary_types": 2, "weight_std": 1.0}  # poses that differ
+    model = build("capsnet", (2, 21, 18), decoder="convolutional", decoder_input=decoder_input, **options)
+    images, labels = torch.rand(2, 2, 21, 18), torch.tensor([3, 7])
     output = model(images, labels)
     assert output.reconstructions.shape == images.shape
     loss_parts(model, output, images, labels)["reconstruction"].backward()
     assert all(p.grad.isfinite().all() and p.grad.any() for p in model.parameters())
     several = model(images, torch.stack([labels, labels + 1], dim=1)).reconstructions  # [B, S, C, H, W]
     torch.testing.assert_close(several[:, 0], output.reconstructions)
-    assert not torch.allclose(several[:, 1], several[:, 0], rtol=0, atol=1e-6)
+    assert not torch.allclose(several[:, 1], several[:, 0], rtol=0, atol=1e-5)
 
 
 def test_reconstruction_off_means_no_decoder():
