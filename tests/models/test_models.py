@@ -176,7 +176,7 @@ def test_the_decoder_sees_the_chosen_capsule_alone(decoder_input):
 @pytest.mark.parametrize("decoder_input", ["masked", "selected"])
 def test_the_convolutional_decoder_gives_back_one_object_and_several(decoder_input):
     torch.manual_seed(0)
-    options = {"conv_channels": 8, "primary_types": 2, "weight_std": 1.0}  # poses that differ
+    options = {"conv_channels": 8, "primary_types": 2, "weight_std": 100.0}  # poses differ
     model = build("capsnet", (2, 21, 18), decoder="convolutional", decoder_input=decoder_input, **options)
     images, labels = torch.rand(2, 2, 21, 18), torch.tensor([3, 7])
     output = model(images, labels)
