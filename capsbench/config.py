@@ -19,9 +19,14 @@ from capsbench.options import (
     Fraction,
     NonNegative,
     Positive,
+    UnknownChoice,
+    chosen_options,
+    default_opponent,
     default_routing,
     model_names,
     model_options,
+    opponent_names,
+    option_modules,
     routing_names,
 )
 from capsbench.study_file import check, read_yaml, refuse
@@ -143,10 +148,23 @@ class _Variant(Strict):
 def _variant_class(model: str) -> type[_Variant]:
     options: Any = model_options(model)
     fields: dict[str, Any] = {"model": (Literal[model], ...), "options": (options, options())}
-    if default_routing(model) is not None:  # which options there are hangs on the routing: checked in _expand
-        schemas = [model_options(model, routing).model_json_schema() for routing in routing_names()]
+    choices = _choices(model)
+    if len(choices) > 1:  # which options there are hangs on the routing and the opponent: checked in _expand
+        schemas = [model_options(model, *choice).model_json_schema() for choice in choices]
         fields["options"] = (Annotated[dict[str, Any], WithJsonSchema({"anyOf": schemas, "default": {}})], {})
     return create_model(f"{model}_variant", __base__=_Variant, **fields)
+
+
+def _choices(model: str) -> list[tuple[str | None, ...]]:
+    """Return what can be chosen for a model: (its routing, its opponent, the opponent's routing)."""
+
+    def routings(name: str) -> list[str | None]:
+        return [None] if default_routing(name) is None else [*routing_names()]
+
+    if default_opponent(model) is None:
+        return [(routing,) for routing in routings(model)]
+    its_choices = [(opponent, its) for opponent in opponent_names() for its in routings(opponent)]
+    return [(routing, *chosen) for routing in routings(model) for chosen in its_choices]
 
 
 if TYPE_CHECKING:
@@ -208,9 +226,8 @@ class Run(Strict):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules that the run rests on by name: of its data set and of its routing algorithm."""
-        routing = (f"capsbench.routing.{self.options['routing']}",) if default_routing(self.model) else ()
-        return CATALOGUE[self.data.name].modules + routing
+        """The modules that the run rests on by name: of its data set, of its routing, of its opponent."""
+        return CATALOGUE[self.data.name].modules + option_modules(self.model, self.options)
 
     @property
     def table(self) -> str:
@@ -303,12 +320,13 @@ def _expand(
             else:
                 refuse(path, f"variants.{base}.grid", f"'{key}' is not an option of the model, or training.KEY")
         where = f"variants.{base}" + (".grid" if grid else "")
-        routing = options.get("routing")
-        if routing is not None and routing not in routing_names():
-            place = f"variants.{base}.{'grid' if 'routing' in grid else 'options'}.routing"
-            refuse(path, place, f"no routing '{routing}'; allowed: {', '.join(routing_names())}")
+        try:
+            options_class = chosen_options(variant["model"], options)
+        except UnknownChoice as error:
+            place = "grid" if error.key.split(".")[0] in grid else "options"
+            refuse(path, f"variants.{base}.{place}.{error.key}", str(error))
         checked_options = check(
-            model_options(variant["model"], routing),
+            options_class,
             options,
             path,
             f"variants.{base}.options",

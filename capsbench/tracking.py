@@ -21,6 +21,7 @@ from typing import Any
 from filelock import FileLock
 
 from capsbench.config import Plan, Run
+from capsbench.options import flat_options
 from capsbench.run_folder import RunFolder, write_whole
 
 SECONDS_BETWEEN_WRITES = 5.0
@@ -260,7 +261,7 @@ def flat_parameters(run: Run) -> dict[str, Any]:
         "variant": run.variant, "seed": run.seed, "model": run.model,
         "routing": "none", "iterations": "none", "reconstruction": "none",
     }  # fmt: skip
-    flat.update(run.options)
+    flat.update(flat_options(run.options))
     for section in ("data", "training"):
         for key, value in getattr(run, section).model_dump(mode="json").items():
             inner = value.items() if isinstance(value, dict) else [("", value)]

@@ -11,7 +11,7 @@ from capsbench.run_folder import RunFolder
 from capsbench.training import train
 
 CAPSNET = {"conv_channels": 8, "primary_types": 2, "decoder_hidden": [16, 32]}
-CNN = {"parameters": 3000}
+CNN = {"opponent": "resnet20", "opponent_options": {"widths": [4, 16], "blocks": 1}}
 TIMES = ("seconds", "images_per_second")
 
 

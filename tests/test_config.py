@@ -7,6 +7,7 @@ import pytest
 
 from capsbench.config import Plan, Study, Training, load_plan
 from capsbench.errors import InputError
+from capsbench.options import model_options
 from capsbench.study_file import read_yaml
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
@@ -21,7 +22,7 @@ variants:
     model: capsnet
     options: {conv_channels: 8}
     grid: {iterations: [1, 3], reconstruction: [true, false]}
-  cnn: {model: cnn_matched, options: {parameters: 20000}}
+  cnn: {model: cnn_matched, options: {opponent_options: {conv_channels: 16}}}
 """
 
 
@@ -126,6 +127,23 @@ variants: {{v: {{model: capsnet, grid: {{{axis}}}}}}}
     assert [run.variant for run in plan_of(study=study).runs] == [f"v-{name}" for name in names]
 
 
+def test_an_opponent_is_named_with_all_its_options(plan_of):
+    opponent = plan_of().run("digits/cnn/seed0").options["opponent_options"]
+    assert opponent == model_options("capsnet")(conv_channels=16).model_dump(mode="json")
+
+
+def test_an_opponents_options_are_an_axis_of_a_grid(plan_of):
+    axis = "grid: {opponent_options: [{conv_channels: 16}, {routing: em, damping: 0.5}]}"
+    plan = plan_of("options: {opponent_options: {conv_channels: 16}}", axis)
+    names = ["cnn-opponent_options_conv_channels16", "cnn-opponent_options_routingem_damping0.5"]
+    assert [run.variant for run in plan.runs][-4::2] == names
+    assert plan.runs[-1].options["opponent_options"]["damping"] == 0.5
+
+
+def test_a_run_rests_on_what_its_opponent_is_made_of(plan_of):
+    assert plan_of().runs[-1].modules[-2:] == ("capsbench.models.capsnet", "capsbench.routing.dynamic")
+
+
 def digests(plan: Plan) -> list[str]:
     return [run.digest for run in plan.runs]
 
@@ -140,12 +158,17 @@ def test_every_run_has_its_own_digest(plan_of):
         ("name: small", "name: other"),
         ("epochs: 2", "epochs: 2, device: cpu"),
         ("epochs: 2", "epochs: 2, lr_decay: 0.96"),  # a default, spelt out
+        ("{conv_channels: 16}", "{conv_channels: 16, primary_types: 32}"),  # another
         ("name: small", "name: small\ndescription: words"),
         ("name: small", "name: small\nplots: []\ntables: []\nevaluations: [accuracy]\ntracking: false"),
     ],
 )
 def test_digest_stays_where_no_result_changes(plan_of, old, new):
     assert digests(plan_of(old, new)) == digests(plan_of())
+
+
+def test_digest_changes_with_the_opponent(plan_of):
+    assert digests(plan_of("conv_channels: 16", "conv_channels: 17"))[-1] != digests(plan_of())[-1]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +203,41 @@ def test_digest_changes_with_whatever_decides_a_result(plan_of, old, new):
         ("iterations:", "training.epoch:", ["variants.caps.grid.", "epoch: ", "did you mean 'epochs'"]),
         ("iterations:", "data.train_images:", ["variants.caps.grid", "'data.train_images'", "training.KEY"]),
         ("cnn: {model", "cnn: {modle: 1, model", ["variants.cnn.modle: ", "did you mean 'model'", "grid"]),
-        ("parameters:", "conv_channels:", ["variants.cnn.options.conv_channels: ", "parameters, dropout"]),
+        ("opponent_options:", "parameters:", ["variants.cnn.options.parameters: ", "opponent_options, dropout"]),
+        ("channels: 16", "chanels: 16", ["variants.cnn.options.opponent_options.conv_chanels: ", "'conv_channels'"]),
+        ("channels: 16", "channels: 0", ["variants.cnn.options.opponent_options.conv_channels: 0 ", "equal to 1"]),
+        ("{conv_channels: 16}", "16", ["variants.cnn.options.opponent_options: 16 ", "object"]),
+        (
+            "{conv_channels: 16}",
+            "{routing: emm}",
+            ["options.opponent_options.routing: no routing 'emm'", "dynamic, em"],
+        ),
+        (
+            "{conv_channels: 16}",
+            "{routing: uniform, iterations: 3}",
+            ["variants.cnn.options.opponent_options.iterations: unknown key", "class_dim"],
+        ),
+        ("opponent_options: {conv", "opponent: capsnt, opponent_options: {conv", ["cnn.options.opponent: no opponent"]),
+        (
+            "options: {opponent_options: {conv_channels: 16}}",
+            "options: {opponent: cnn_matched}",
+            ["variants.cnn.options.opponent: no opponent 'cnn_matched'; there are capsnet, cnn_hinton_norb, cnn_sab"],
+        ),
+        (
+            "options: {opponent_options: {conv_channels: 16}}",
+            "grid: {opponent_options: [{conv_channels: 16}, {widths: [4]}]}",
+            ["variants.cnn.grid.opponent_options.widths: unknown key", "conv_channels"],
+        ),
+        (
+            "options: {opponent_options: {conv_channels: 16}}",
+            "grid: {opponent: [capsnet, capsnt]}",
+            ["variants.cnn.grid.opponent: no opponent 'capsnt'; there are capsnet"],
+        ),
+        (
+            "{conv_channels: 16}}",
+            "{conv_channels: 16}}, grid: {opponent_options: [{}]}",
+            ["variants.cnn.options.opponent_options: is in the grid too"],
+        ),
         # values
         ("epochs: 2", "epochs: 0", ["training.epochs: 0 ", "greater than or equal to 1"]),
         ("epochs: 2", "epochs: 1.5", ["training.epochs: 1.5 ", "integer"]),
@@ -337,7 +394,7 @@ def test_the_json_schema_accepts_the_shipped_studies(config):
     jsonschema.validate(study, schema)
 
 
-@pytest.mark.parametrize("key", ["conv_channels", "parameters"])
+@pytest.mark.parametrize("key", ["conv_channels", "opponent_options", "primary_types"])
 def test_the_json_schema_refuses_a_misspelt_option(key):
     schema, study = schema_and(CONFIGS[-1].with_name("quick.yaml"))
     text, found = re.subn(key, key + "x", json.dumps(study))

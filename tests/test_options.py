@@ -6,10 +6,16 @@ from pydantic import ValidationError
 
 import capsbench.options
 from capsbench.options import (
+    UnknownChoice,
+    chosen_options,
+    default_opponent,
     default_routing,
+    flat_options,
     model_class_name,
     model_names,
     model_options,
+    opponent_names,
+    option_modules,
     routing_names,
     routing_options,
 )
@@ -27,6 +33,9 @@ def test_options_read_by_parsing_are_those_of_the_constructor(name):
     own = {p.name: p.default for p in keyword_only}
     routing = default_routing(name)
     more = {} if routing is None else {option: default for option, (_, default) in routing_options(routing).items()}
+    if (opponent := default_opponent(name)) is not None:
+        assert own["opponent_options"] == {}
+        own["opponent_options"] = model_options(opponent)().model_dump()
     assert model_options(name)().model_dump() == own | more
     assert list(model_options(name).model_fields) == [*own, *more]
 
@@ -53,6 +62,50 @@ def test_a_network_has_the_options_of_its_routing_and_no_others():
         model_options("capsnet", "uniform")(iterations=3)
     with pytest.raises(KeyError, match="nosuch"):
         model_options("capsnet", "nosuch")
+
+
+def test_the_options_of_an_opponent_are_those_of_that_network():
+    chosen = chosen_options("cnn_matched", {"opponent": "resnet20", "opponent_options": {"blocks": 2}})
+    options = chosen(opponent="resnet20", opponent_options={"blocks": 2})
+    assert options.opponent_options.model_dump() == model_options("resnet20")(blocks=2).model_dump()
+    with pytest.raises(ValidationError, match="blocks"):
+        chosen_options("cnn_matched", {})(opponent_options={"blocks": 2})
+    with_em = {"opponent_options": {"routing": "em", "damping": 0.5}}
+    assert chosen_options("cnn_matched", with_em)(**with_em).opponent_options.damping == 0.5
+
+
+def test_a_network_with_an_opponent_is_nobodys_opponent():
+    assert set(model_names()) - set(opponent_names()) == {"cnn_matched"}
+    with pytest.raises(UnknownChoice, match="no opponent 'cnn_matched'; there are capsnet, cnn_hinton_norb"):
+        chosen_options("cnn_matched", {"opponent": "cnn_matched"})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "key"),
+    [
+        ("capsnet", {"routing": "emm"}, "routing"),
+        ("capsnet", {"routing": ["em"]}, "routing"),
+        ("cnn_matched", {"opponent": "capsnte"}, "opponent"),
+        ("cnn_matched", {"opponent_options": {"routing": "emm"}}, "opponent_options.routing"),
+    ],
+    ids=str,
+)
+def test_a_choice_that_is_not_registered_is_named_with_its_place(name, given, key):
+    with pytest.raises(UnknownChoice, match="there are ") as raised:
+        chosen_options(name, given)
+    assert raised.value.key == key
+
+
+def test_options_in_a_mapping_have_dotted_names():
+    assert flat_options({"a": 1, "b": {"c": 2, "d": [3]}}) == {"a": 1, "b.c": 2, "b.d": [3]}
+
+
+def test_modules_are_those_of_routing_and_opponent():
+    of_capsnet = ("capsbench.routing.em",)
+    assert option_modules("capsnet", {"routing": "em"}) == of_capsnet
+    matched = {"opponent": "capsnet", "opponent_options": {"routing": "em"}}
+    assert option_modules("cnn_matched", matched) == ("capsbench.models.capsnet", *of_capsnet)
+    assert option_modules("resnet20", {}) == ()
 
 
 def test_the_routings_that_people_compare_are_registered():
@@ -100,7 +153,7 @@ def write_model(tmp_path, monkeypatch):
     """Write models/new.py, the only model there is."""
 
     def clear() -> None:
-        for cached in (model_options, model_class_name, default_routing):
+        for cached in (model_options, model_class_name, default_routing, default_opponent):
             cached.cache_clear()
 
     monkeypatch.setattr(capsbench.options, "MODELS_FOLDER", tmp_path)
@@ -152,6 +205,11 @@ def test_a_new_file_is_a_new_model(write_model):
             model_source("width: Count = 3"),
             r"arguments are \(self, image_shape, num_classes, \*, options\)",
             id="option that is not keyword-only",
+        ),
+        pytest.param(
+            model_source('*, opponent: Opponent = "capsnet"'),
+            "a choice of opponent is written opponent: Opponent",
+            id="opponent without its options",
         ),
     ],
 )

@@ -251,7 +251,9 @@ def test_the_decoder_is_given_labels_in_training_and_none_in_validation(tmp_path
 )
 def test_every_kind_of_task_trains_and_goes_on_where_it_was(tmp_path, model, name, options, epoch_images):
     data = {"name": name, "options": options, "train_images": 96, "validation_images": 50}
-    run = run_of(tmp_path, model, {"parameters": 30000} if model == "cnn_matched" else {}, data, epochs=2)
+    run = run_of(
+        tmp_path, model, {"opponent_options": {"widths": [20, 40]}} if model == "cnn_matched" else {}, data, epochs=2
+    )
     _, folder = go(run, tmp_path / "r")
     rows = metrics(folder)
     assert float(rows[1]["train_loss"]) < float(rows[0]["train_loss"])

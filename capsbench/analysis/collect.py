@@ -8,6 +8,7 @@ import pandas as pd
 
 from capsbench.config import Plan, Run
 from capsbench.errors import InputError
+from capsbench.options import flat_options
 from capsbench.run_folder import RunFolder, write_whole
 
 FINISHED = ("ok", "diverged", "failed")
@@ -64,7 +65,7 @@ def _row(run: Run, folder: RunFolder) -> dict[str, Any]:
             row |= {k: record[k] for k in ("parameters", "seconds", "epochs", "commit")}
             row["train_images"] = record["data"]["train_images"]
             row["images_per_second"] = record["data"]["epoch_images"] * row["epochs"] / max(row["seconds"], 1e-9)
-    row |= {f"option.{name}": value for name, value in run.options.items()}
+    row |= {f"option.{name}": value for name, value in flat_options(run.options).items()}
     return row
 
 

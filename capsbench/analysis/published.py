@@ -9,7 +9,7 @@ import yaml
 
 from capsbench.config import Run, Training, default_training
 from capsbench.data.catalogue import CATALOGUE
-from capsbench.options import default_routing, model_options
+from capsbench.options import chosen_options, flat_options
 
 # what does not bear on the result, or is held against a minimum instead
 _NOT_PROTOCOL = {"epochs", "device", "threads", "deterministic"}
@@ -60,7 +60,7 @@ def counterpart(run: Run, tables: tuple[str, ...]) -> Published | None:
             and published.model == run.model
             and required["data_set"] == CATALOGUE[run.data.name].paper
             and all(options.get(name) == value for name, value in required.get("data_options", {}).items())
-            and all(run.options.get(name) == value for name, value in published.options.items())
+            and flat_options(published.options).items() <= flat_options(run.options).items()
         ):
             return published
     return None
@@ -87,11 +87,11 @@ def deviations(run: Run, published: Published) -> list[str]:
         reasons.append(f"{shown:,} training images drawn, not {required['images_at_least']:,} or more")
     usual_data = facts.options().model_dump() | required.get("data_options", {})
     reasons += _differences(run.data.options.model_dump(), usual_data, _NOT_DATA_PROTOCOL)
-    routing = run.options["routing"] if default_routing(run.model) else None
-    defaults = model_options(run.model, routing)().model_dump(mode="json") | published.options
+    defaults = flat_options(chosen_options(run.model, run.options)().model_dump(mode="json"))
+    defaults |= flat_options(published.options)
     without_decoder = run.options.get("reconstruction") is False
     cannot_act = {o for o in run.options if without_decoder and o.startswith(("decoder", "reconstruction_"))}
-    reasons += _differences(run.options, defaults, cannot_act)
+    reasons += _differences(flat_options(run.options), defaults, cannot_act)
     usual = Training(**dict(default_training(run.data)) | required.get("training", {}))
     reasons += _differences(dict(run.training), dict(usual), _NOT_PROTOCOL)
     return reasons

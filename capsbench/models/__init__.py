@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from capsbench.models.output import Output, answer, predicted_classes
-from capsbench.options import model_class_name, model_names, model_options, routing_names
+from capsbench.options import UnknownChoice, chosen_options, model_class_name, model_names
 
 __all__ = ["Output", "answer", "build_model", "count_parameters", "loss_parts", "model_names", "predicted_classes"]
 
@@ -30,9 +30,9 @@ def build_model(name: str, image_shape: tuple[int, int, int], num_classes: int, 
     if name not in model_names():
         raise ValueError(f"no model '{name}'; there are {', '.join(model_names())}")
     try:
-        checked = model_options(name, options.get("routing"))(**options)
-    except KeyError:
-        raise ValueError(f"{name}: no routing '{options['routing']}'; there are {', '.join(routing_names())}") from None
+        checked = chosen_options(name, options)(**options)
+    except UnknownChoice as error:
+        raise ValueError(f"{name}: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])

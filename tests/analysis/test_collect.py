@@ -50,7 +50,8 @@ def test_a_network_without_decoder_has_no_squared_error(mixed, results):
 def test_options_are_columns_for_runs_of_any_status(mixed, results):
     frame = collect(mixed, results)
     assert list(frame["option.iterations"].dropna()) == [1, 1, 1, 3, 3, 3]
-    assert list(frame["option.parameters"].dropna()) == [8_215_568] * 3
+    assert list(frame["option.opponent"].dropna()) == ["capsnet"] * 3
+    assert list(frame["option.opponent_options.conv_channels"].dropna()) == [256] * 3
 
 
 def test_a_study_that_has_not_run_is_all_missing(plan, results):

@@ -20,7 +20,10 @@ NOWHERE = Path("nowhere")
 
 
 def run_of(tmp_path, model="capsnet", data=None, **training):
-    options = {"capsnet": {"conv_channels": 8, "primary_types": 2}, "cnn_matched": {"parameters": 30000}}[model]
+    options = {
+        "capsnet": {"conv_channels": 8, "primary_types": 2},
+        "cnn_matched": {"opponent": "resnet20", "opponent_options": {"widths": [20, 40], "blocks": 1}},
+    }[model]
     study = {
         "name": "study", "seeds": [0], "training": {"epochs": 1, "batch_size": 32, "device": "cpu", **training},
         "experiments": {"digits": {"data": {"name": "digits", "train_images": 320, **(data or {})}}},

@@ -9,7 +9,7 @@ from capsbench.models import build_model, count_parameters, loss_parts, model_na
 SMALL = {
     "capsnet": {"conv_channels": 8, "primary_types": 2, "decoder_hidden": (16, 32)},
     "cnn_sabour_mnist": {"conv_channels": (4, 4, 2), "hidden": (16, 8), "dropout": 0.0},
-    "cnn_matched": {"parameters": 5000, "dropout": 0.0},
+    "cnn_matched": {"opponent": "resnet20", "opponent_options": {"widths": (8, 16), "blocks": 1}, "dropout": 0.0},
     "cnn_sabour_multimnist": {"conv_channels": (4, 4), "hidden": 32},
     "cnn_hinton_norb": {"conv_channels": (4, 8), "hidden": 32, "dropout": 0.0},
     # few children have little mass, which the paper's temperature makes hardly felt
@@ -19,6 +19,7 @@ SMALL = {
     "resnet20": {"widths": (4, 8, 16), "blocks": 1},
     "deepcaps": {"conv_channels": 8, "cell_types": (4, 4, 4, 4), "cell_dims": (4, 4, 4, 4), "decoder_channels": 8},
 }
+TINY = {"conv_channels": 1, "primary_types": 1, "primary_dim": 1, "class_dim": 1, "reconstruction": False}
 FOR_SEVERAL_OBJECTS = (
     "capsnet", "cnn_sabour_mnist", "cnn_sabour_multimnist", "cnn_matched", "efficient_capsnet", "resnet20",
     "deepcaps",
@@ -53,13 +54,30 @@ def test_published_parameter_counts_are_met_exactly(name, shape, options, parame
 
 
 @pytest.mark.parametrize(
-    ("parameters", "shape"),
-    [(8_215_568, (1, 28, 28)), (2_117_072, (1, 28, 28)), (525_040, (1, 28, 28)), (316_650, (2, 32, 32))],
+    ("opponent", "options", "shape"),
+    [
+        ("capsnet", {}, (1, 28, 28)),
+        ("capsnet", {}, (1, 40, 40)),
+        ("capsnet", {"conv_channels": 32, "primary_types": 4, "decoder_hidden": (128, 256)}, (1, 28, 28)),
+        ("capsnet", {"routing": "self", "reconstruction": False}, (2, 32, 32)),
+        ("matrix_capsnet", {}, (2, 32, 32)),
+        ("resnet20", {}, (3, 32, 32)),
+    ],
 )
-def test_the_matched_cnn_has_the_parameters_asked_for(parameters, shape):
+def test_the_matched_cnn_has_as_many_parameters_as_its_opponent(opponent, options, shape):
     with torch.device("meta"):
-        found = count_parameters(build("cnn_matched", shape, parameters=parameters))
-    assert abs(found / parameters - 1) < 0.005
+        wanted = count_parameters(build(opponent, shape, **options))
+        found = count_parameters(build("cnn_matched", shape, opponent=opponent, opponent_options=options))
+    assert abs(found / wanted - 1) < 0.005
+
+
+@pytest.mark.parametrize("name", [name for name in model_names() if name != "cnn_matched"])
+def test_to_be_matched_takes_no_memory_and_draws_no_random_number(name):
+    state = torch.get_rng_state()
+    with torch.device("meta"):
+        model = build(name, (3, 32, 32))
+    assert all(p.is_meta for p in model.parameters())
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("study", ["quick", "cpu", "paper"])
@@ -293,16 +311,28 @@ def test_cnn_dropout_acts():
         ("capsnet", {"routing": "emm"}, "no routing 'emm'; there are attention, dynamic, em"),
         ("capsnet", {"routing": "uniform", "iterations": 3}, "option 'iterations'"),
         ("matrix_capsnet", {"routing": "dynamic"}, "option 'routing': Input should be 'em'"),
-        ("cnn_matched", {"parameters": 3}, "within 2 %"),
         ("capsnet", {"rank": 2}, "option 'rank' is of transform 'low_rank'"),
         ("capsnet", {"transform": "low_rank"}, "transform 'low_rank' needs option 'rank'"),
         ("capsnet", {"transform": "grouped", "groups": 7}, "1152 capsules cannot be cut into 7 groups"),
         ("capsnet", {"decoder": "convolutional", "decoder_dropout": 0.5}, "are of the fully connected decoder"),
+        ("cnn_matched", {"opponent": "cnn_matched"}, "no opponent 'cnn_matched'; there are capsnet"),
+        ("cnn_matched", {"opponent_options": {"iteration": 3}}, "option 'opponent_options.iteration'"),
+        ("cnn_matched", {"opponent_options": {"routing": "emm"}}, "no routing 'emm'; there are attention"),
+        (
+            "cnn_matched",
+            {"opponent_options": TINY},
+            "no cnn_matched for 28x28 has the 524 parameters of capsnet within 2",
+        ),
     ],
 )
 def test_what_cannot_be_built_is_named(name, options, message):
     with pytest.raises(ValueError, match=message):
         build(name, **options)
+
+
+def test_what_the_opponent_cannot_take_is_said_of_the_opponent():
+    with pytest.raises(ValueError, match="the opponent of cnn_matched: capsnet needs images of at least 17x17"):
+        build("cnn_matched", (1, 16, 16))
 
 
 @pytest.mark.parametrize(("name", "side"), [("capsnet", 16), ("cnn_matched", 7)])

@@ -40,12 +40,12 @@ def test_a_second_call_does_nothing(project):
 
 
 def test_changing_one_variant_reruns_it_and_what_depends_on_it(project):
-    project.write_study(STUDY.replace("parameters: 3000", "parameters: 4000"))
+    project.write_study(STUDY.replace("widths: [4, 16]", "widths: [8, 16]"))
     assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}
 
 
 def test_adding_a_variant_reruns_no_other(project):
-    project.write_study(STUDY + "  more: {model: cnn_matched, options: {parameters: 5000}}\n")
+    project.write_study(STUDY + "  more: {model: cnn_matched, options: {opponent_options: {conv_channels: 4}}}\n")
     assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}
 
 
