@@ -57,6 +57,20 @@ def _config_schema(args: argparse.Namespace, say: Callable[[str], None]) -> None
     say(json.dumps(Study.model_json_schema(), indent=2))
 
 
+def _models(args: argparse.Namespace, say: Callable[[str], None]) -> None:
+    from capsbench.options import model_names
+
+    if args.name is not None and args.name not in model_names():
+        raise InputError(_no_such("model", args.name, model_names()))
+
+    from capsbench.inventory import overview, page
+
+    if args.name is None:
+        say(overview(args.image_shape, args.classes))
+    else:
+        say(page(args.name, args.image_shape, args.classes))
+
+
 def _data_fetch(args: argparse.Namespace, say: Callable[[str], None]) -> None:
     from capsbench import data
     from capsbench.data.catalogue import CATALOGUE
@@ -118,11 +132,15 @@ def _check_data_set(name: str, *more: str) -> None:
     from capsbench.data.catalogue import CATALOGUE
 
     if name not in (*CATALOGUE, *more):
-        import difflib
+        raise InputError(_no_such("data set", name, [*CATALOGUE, *more]))
 
-        near = difflib.get_close_matches(name, CATALOGUE, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise InputError(f"no data set '{name}'; {hint}there are {', '.join((*CATALOGUE, *more))}")
+
+def _no_such(kind: str, name: str, there: list[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, there, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"no {kind} '{name}'; {hint}there are {', '.join(there)}"
 
 
 def _whole(name: str, allow_unofficial: bool) -> Any:
@@ -329,6 +347,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(config_commands, "schema", _config_schema, "Print the JSON schema of study files.", writes=False)
 
+    models_text = "List the networks: paper, parameters, multiply-adds, options; of one, everything."
+    add(
+        commands, "models", _models, models_text,
+        ("name", {"metavar": "NAME", "nargs": "?", "help": "one network: its options with types, its routings"}),
+        ("--image-shape", {"type": _shape, "metavar": "CxHxW", "help": "count for such images; default: the paper's"}),
+        ("--classes", {"type": _positive, "metavar": "K", "help": "count for so many classes; default: the paper's"}),
+        writes=False,
+    )  # fmt: skip
+
     data = commands.add_parser("data", help="fetch and check raw data, show what is in it")
     data_commands = data.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     unofficial = ("--allow-unofficial", {"action": "store_true", "help": "take files whose checksum is another"})
@@ -371,6 +398,13 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is not a positive whole number")
     return int(text)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    sizes = text.split("x")
+    if len(sizes) != 3 or not all(size.isdecimal() and int(size) for size in sizes):
+        raise argparse.ArgumentTypeError(f"'{text}' is not channels x height x width, as 1x28x28")
+    return tuple(map(int, sizes))
 
 
 if __name__ == "__main__":

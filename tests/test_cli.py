@@ -22,6 +22,7 @@ KEYS = [f"digits/capsnet-iterations{i}/seed{s}" for i in (1, 3) for s in (0, 1)]
 COMMANDS = (
     ["config"], ["config", "show"], ["config", "schema"], ["data"], ["data", "fetch"], ["train"], ["evaluate"],
     ["track"], ["tables"], ["plots"], ["report"], ["reference"], ["bench"],
+    ["models"],
 )  # fmt: skip
 
 
@@ -77,6 +78,9 @@ def test_version(capsys):
         (["tables"], ["STUDY", "capsbench tables --help"]),
         (["bench", "--batch", "0"], ["--batch", "'0' is not a positive whole number"]),
         (["bench", "--device", "tpu"], ["'tpu'", "cpu", "cuda"]),
+        (["models", "capsnte"], ["no model 'capsnte'; did you mean capsnet? there are capsnet, cnn_hinton_norb"]),
+        (["models", "--image-shape", "28x28"], ["'28x28' is not channels x height x width, as 1x28x28"]),
+        (["models", "--classes", "0"], ["--classes", "'0' is not a positive whole number"]),
         (["config", "show", "nosuch"], ["no study 'nosuch'", "configs/ (bad, small)"]),
         (["config", "show", "there/nosuch.yaml"], ["there/nosuch.yaml: no such study file"]),
         (["config", "show", "bad"], ["configs/bad.yaml: seds: ", "did you mean 'seeds'"]),
@@ -120,6 +124,11 @@ def test_debug_does_not_change_the_exit_code():
 def test_a_path_that_cannot_be_written_is_one_line(capsys, option):
     assert exit_code("tables", "small", option, "configs/small.yaml/x") in (1, 2)
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_models_counts_one_network_for_the_images_that_are_asked_for(capsys):
+    assert main(["models", "resnet20", "--image-shape", "1x28x28", "--classes", "7"]) == 0
+    assert re.search(r"\| 1x28x28 +\| +7 \| +269,239 \|", capsys.readouterr().out)
 
 
 def test_config_show_lists_the_runs(capsys):

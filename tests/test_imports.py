@@ -12,7 +12,7 @@ MODULES = {
     ".".join(("capsbench", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
 }
-TOP = ("training", "evaluation", "analysis", "benchmark", "tracking", "cli")
+TOP = ("training", "evaluation", "analysis", "benchmark", "inventory", "tracking", "cli")
 
 
 def imports(module: str) -> set[str]:

@@ -6,6 +6,10 @@ whose keyword-only arguments are its options with the paper's values as defaults
     forward(images [B, C, H, W], labels=None) -> Output
     loss(output, targets, labels) -> {"part": scalar, ...}, the parts adding up to the loss that is trained.
 
+The file's first sentence names the network and its paper; PUBLISHED_ON, if it is there, is (image shape, classes) of
+the paper's data, for which `capsbench models` counts parameters and multiply-adds: ((1, 28, 28), 10) if not. A network
+can be built on the meta device, where `cnn_matched` counts the parameters of its opponent.
+
 labels: int64 [B], or [B, S] of the S classes in an image, ascending. targets: what a decoder should give back, in
 [0, 1], [B, C, H, W] or [B, S, C, H, W]; of most data sets the images themselves.
 """

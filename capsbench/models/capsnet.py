@@ -17,6 +17,8 @@ from capsbench.losses import (
 from capsbench.models.output import Output
 from capsbench.options import Count, Counts, Fraction, NonNegative, Positive, Routing
 
+PUBLISHED_ON = ((1, 28, 28), 10)  # MNIST
+
 
 class CapsNet(nn.Module):
     """Conv 9x9 ReLU -> PrimaryCaps 9x9 stride 2 -> class capsules under routing -> decoder.

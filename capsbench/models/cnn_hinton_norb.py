@@ -8,6 +8,8 @@ from capsbench.losses import classification_loss
 from capsbench.models.output import Output
 from capsbench.options import Count, Counts, Fraction
 
+PUBLISHED_ON = ((2, 32, 32), 5)  # smallNORB
+
 
 class CnnHintonNorb(nn.Module):
     """Two 5x5 convolutions (SAME) of 32 and 64, each with ReLU and 2x2 max-pooling; 1024 units, dropout, softmax.

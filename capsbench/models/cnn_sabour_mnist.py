@@ -8,6 +8,8 @@ from capsbench.losses import classification_loss
 from capsbench.models.output import Output
 from capsbench.options import Counts, Fraction
 
+PUBLISHED_ON = ((1, 28, 28), 10)  # MNIST
+
 
 class CnnSabourMnist(nn.Module):
     """Three 5x5 convolutions (SAME) of 256, 256, 128, then 328 and 192 units, dropout, softmax.

@@ -6,6 +6,8 @@ from capsbench.losses import classification_loss
 from capsbench.models.output import Output
 from capsbench.options import Count, Counts
 
+PUBLISHED_ON = ((1, 36, 36), 10)  # MultiMNIST
+
 
 class CnnSabourMultimnist(nn.Module):
     """Convolutions 9x9 of 512 and 5x5 of 256 (SAME), each with ReLU and 2x2 max-pooling; 1024 units; K sigmoids.

@@ -18,6 +18,7 @@ from capsbench.routing.attention import attention_routing
 from capsbench.routing.squash import exponential_squash
 
 BATCH_NORM_EPSILON = 1e-3  # Keras's
+PUBLISHED_ON = ((1, 28, 28), 10)  # MNIST
 
 
 class EfficientCapsNet(nn.Module):

@@ -9,6 +9,8 @@ from capsbench.matrix_layers import ClassMatrixCaps, ConvMatrixCaps, PrimaryMatr
 from capsbench.models.output import Output
 from capsbench.options import Count, Counts, Fraction, NonNegative, Positive
 
+PUBLISHED_ON = ((2, 32, 32), 5)  # smallNORB
+
 
 class MatrixCapsNet(nn.Module):
     """Conv 5x5 stride 2 ReLU -> primary capsules -> convolutional capsules 3x3 -> class capsules, all EM-routed.

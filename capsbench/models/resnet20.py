@@ -9,6 +9,8 @@ from capsbench.models.output import Output
 from capsbench.options import Count, Counts
 from capsbench.residual_layers import ResidualFeatures
 
+PUBLISHED_ON = ((3, 32, 32), 10)  # CIFAR-10
+
 
 class ResNet20(nn.Module):
     """A 3x3 convolution, three stages of three residual blocks (16, 32, 64 channels), the mean over positions, softmax.

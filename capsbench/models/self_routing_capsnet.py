@@ -10,6 +10,8 @@ from capsbench.residual_layers import ResidualFeatures
 from capsbench.routing.moments import EPSILON
 from capsbench.self_routing_layers import ClassSelfRoutingCaps, ConvSelfRoutingCaps, PrimarySelfRoutingCaps
 
+PUBLISHED_ON = ((3, 32, 32), 10)  # CIFAR-10
+
 
 class SelfRoutingCapsNet(nn.Module):
     """The features of ResNet-20 -> primary capsules -> convolutional capsules -> class capsules, all self-routed.
