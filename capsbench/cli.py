@@ -106,8 +106,10 @@ def _data_prepare(args: argparse.Namespace, say: Callable[[str], None]) -> None:
 
     from capsbench import data
     from capsbench.data.prepare import prepare
+    from capsbench.inventory import check_networks
     from capsbench.run_folder import write_json
 
+    check_networks(plan, args.experiment)
     facts = prepare(plan.study.experiments[args.experiment].data, data.data_root())
     say(f"{args.experiment}: {facts['train']['images']:,} training and {facts['test']['images']:,} test images")
     for line in facts["unofficial"]:
@@ -363,7 +365,8 @@ def _parser() -> argparse.ArgumentParser:
     name_or_all = ("name", {"metavar": "NAME", "help": "a data set, or all"})
     add(data_commands, "fetch", _data_fetch, fetch_text, name_or_all, unofficial, writes=False)
     add(
-        data_commands, "prepare", _data_prepare, "Fetch and check what an experiment of a study needs.", study,
+        data_commands, "prepare", _data_prepare,
+        "Fetch and check the data of an experiment; see that its networks can be built.", study,
         ("experiment", {"metavar": "EXPERIMENT"}),
         ("--manifest", {"type": Path, "metavar": "FILE", "help": "write counts and fingerprints to FILE"}),
         writes=False,

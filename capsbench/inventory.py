@@ -17,6 +17,9 @@ import torch
 from pydantic import BaseModel
 from torch.utils.flop_counter import FlopCounterMode
 
+from capsbench.config import Plan
+from capsbench.data.catalogue import CATALOGUE
+from capsbench.errors import InputError
 from capsbench.models import build_model, count_parameters
 from capsbench.options import (
     default_routing,
@@ -70,6 +73,21 @@ def measure(name: str, image_shape: Shape | None = None, num_classes: int | None
     except (ValueError, RuntimeError) as error:  # what a network says, or torch where the network says nothing
         return Size(shape, classes, problem=" ".join(str(error).split())[:200])
     return Size(shape, classes, count_parameters(model), counter.get_total_flops() // 2)
+
+
+def check_networks(plan: Plan, experiment: str) -> None:
+    """Build every network of an experiment on the meta device, which costs no memory and next to no time.
+
+    Raises InputError, in one line, for options that are possible alone but not together or not on these images.
+    """
+    variants = {run.variant: run for run in plan.runs if run.experiment == experiment}
+    for name, run in variants.items():
+        facts = CATALOGUE[run.data.name]
+        try:
+            with torch.device("meta"):
+                build_model(run.model, facts.shape(run.data.options), facts.num_classes, **run.options)
+        except ValueError as error:
+            raise InputError(f"{plan.path}: {experiment}/{name}: {error}") from None
 
 
 def overview(image_shape: Shape | None = None, num_classes: int | None = None) -> str:

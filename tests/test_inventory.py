@@ -1,11 +1,14 @@
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 import torch
 
 from capsbench import inventory
-from capsbench.inventory import measure, overview, page, published_on, source
+from capsbench.config import load_plan
+from capsbench.errors import InputError
+from capsbench.inventory import check_networks, measure, overview, page, published_on, source
 from capsbench.models import build_model, count_parameters
 from capsbench.options import model_class_name, model_names, model_options, routing_names
 
@@ -104,3 +107,28 @@ def test_a_network_without_the_choice_has_no_table_of_routings():
     text = page("efficient_capsnet")
     assert "| routing | " not in text
     assert re.search(r"\| primary_kernel +\| whole number >= 1 or whole +\| whole +\|", text)
+
+
+def test_networks_that_cannot_be_built_are_found_before_anything_trains(tmp_path):
+    def plan(text):
+        (tmp_path / "study.yaml").write_text(text)
+        return load_plan(tmp_path / "study.yaml")
+
+    text = """\
+name: study
+seeds: [0]
+experiments: {digits: {data: {name: digits}}}
+variants:
+  good: {model: capsnet}
+  bad: {model: capsnet, options: {transform: grouped, groups: 7}}
+"""
+    with pytest.raises(InputError, match="digits/bad: 1152 capsules cannot be cut into 7 groups of one size"):
+        check_networks(plan(text), "digits")
+    check_networks(plan(text.replace("groups: 7", "groups: 8")), "digits")
+
+
+@pytest.mark.parametrize("study", sorted((Path(__file__).parents[1] / "configs").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_network_of_the_shipped_studies_can_be_built(study):
+    plan = load_plan(study)
+    for experiment in plan.study.experiments:
+        check_networks(plan, experiment)

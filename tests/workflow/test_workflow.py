@@ -170,11 +170,17 @@ def test_plain_snakemake_plans_the_quick_study(project):
     command = [sys.executable, "-m", "snakemake", "--dry-run"]
     done = subprocess.run(command, cwd=project.path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^train +30$", done.stdout + done.stderr, re.M)
+    assert re.search(r"^train +38$", done.stdout + done.stderr, re.M)
 
 
 @pytest.mark.parametrize(
-    ("study", "trainings"), [("configs/quick.yaml", 30), ("configs/cpu.yaml", 120), ("configs/paper.yaml", 111)]
+    ("study", "trainings"),
+    [
+        ("configs/quick.yaml", 38),
+        ("configs/ablations.yaml", 117),
+        ("configs/cpu.yaml", 120),
+        ("configs/paper.yaml", 111),
+    ],
 )
 def test_the_shipped_studies_can_be_planned(project, study, trainings):
     output = project.snakemake("--dry-run", "--quiet", "host", study=study).output

@@ -2,6 +2,7 @@
 
 
 rule data:
+    priority: 1  # a mistake should show before anything trains
     input:
         lambda w: sources(
             *CATALOGUE[PLAN.study.experiments[w.experiment].data.name].modules,
