@@ -178,7 +178,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
     [
         ("configs/quick.yaml", 38),
         ("configs/ablations.yaml", 117),
-        ("configs/cpu.yaml", 120),
+        ("configs/cpu.yaml", 117),
         ("configs/paper.yaml", 111),
     ],
 )
