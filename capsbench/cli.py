@@ -46,6 +46,11 @@ def _config_show(args: argparse.Namespace, say: Callable[[str], None]) -> None:
     if args.json:
         say(json.dumps([run.model_dump(mode="json") for run in plan.runs], indent=2))
         return
+
+    from capsbench.inventory import check_networks
+
+    for experiment in plan.study.experiments:
+        check_networks(plan, experiment)
     for run in plan.runs:
         say(run.key)
     say(f"{len(plan.runs)} runs: {len(plan.runs) // len(plan.study.seeds)} cells x {len(plan.study.seeds)} seeds")

@@ -18,6 +18,7 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
 
 MODELS_FOLDER = Path(__file__).parent / "models"
@@ -25,12 +26,14 @@ ROUTING_FOLDER = Path(__file__).parent / "routing"
 _NAMES_IN_ANNOTATIONS = {
     "Literal": Literal, "Routing": str, "Opponent": str, "Mapping": Mapping, "Any": Any,
     "bool": bool, "int": int, "float": float, "str": str,
-    "Count": Count, "Counts": Counts, "Positive": Positive, "NonNegative": NonNegative, "Fraction": Fraction,
+    "Count": Count, "Counts": Counts, "Seed": Seed,
+    "Positive": Positive, "NonNegative": NonNegative, "Fraction": Fraction,
 }  # fmt: skip
 # routing imports torch alone and cannot name a type with limits
 _LIMITS_IN_ROUTING = {
     "iterations": "Count", "keep": "Count", "inverse_temperature": "Positive", "variance_floor": "Positive",
-    "damping": "Fraction", "annealing": "Fraction",
+    "damping": "Fraction", "annealing": "Fraction", "coupling_seed": "Seed",
+    "concentration": "Positive", "mean_strength": "Positive", "inverse_scale": "Positive", "extra_degrees": "Positive",
 }  # fmt: skip
 Routing = str  # in a model's constructor: any routing algorithm, whose own options the model then has too
 Opponent = str  # in a model's constructor: any model without an opponent of its own; its options in opponent_options

@@ -29,8 +29,9 @@ class CapsNet(nn.Module):
     `weight_std` (the authors' code: 0.1; the paper is silent), `margin_loss_weight` (the authors' code: 1/20).
     `transform`, with `rank` or `groups`: which pairs of capsules have a matrix of their own, see
     capsbench.capsule_transforms; `decoder` "convolutional": Efficient-CapsNet's, see capsbench.decoders.
-    `loss`: "margin" (the paper's), "spread" (H18's, for one class an image; its margin's schedule by steps is their
-    code's), "share_likelihood" (self-routing's). The margin loss teaches little where activations are not lengths.
+    `loss`: "margin" (the paper's); "spread" (H18's, for one class an image; its margin grows as SpreadMargin has it,
+    in steps of `spread_margin_scale`: in a training of a few thousand it stays at 0.21); "share_likelihood"
+    (self-routing's). The margin loss teaches little where activations are not lengths.
     The decoder sees the capsule of the true class where labels are given (training), of the predicted class
     where they are not (test); of several objects in an image each is decoded alone (S17, section 6).
     """
@@ -61,6 +62,7 @@ class CapsNet(nn.Module):
         positive_margin: Fraction = 0.9,
         negative_margin: Fraction = 0.1,
         negative_weight: NonNegative = 0.5,
+        spread_margin_scale: Positive = 50000.0,
         **routing_options: Any,
     ):
         super().__init__()
@@ -74,7 +76,11 @@ class CapsNet(nn.Module):
         self.loss_name = loss
         self.margin_loss_weight = margin_loss_weight
         self.margins = (positive_margin, negative_margin, negative_weight)
-        self.spread_margin = SpreadMargin() if loss == "spread" else None
+        if loss != "margin" and (margin_loss_weight, *self.margins) != (1.0, 0.9, 0.1, 0.5):
+            raise ValueError(f"margins and margin_loss_weight act on the margin loss, not on '{loss}'")
+        if loss != "spread" and spread_margin_scale != 50000.0:
+            raise ValueError(f"spread_margin_scale acts on the spread loss, not on '{loss}'")
+        self.spread_margin = SpreadMargin(scale=spread_margin_scale) if loss == "spread" else None
 
         self.conv = nn.Conv2d(channels, conv_channels, kernel_size=9)
         self.primary_caps = PrimaryCaps(conv_channels, primary_types, primary_dim, kernel_size=9, stride=2)

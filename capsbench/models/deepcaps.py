@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from capsbench.decoders import masked_poses
 from capsbench.deepcaps_layers import BATCH_NORM_EPSILON, CapsCell, DeconvDecoder
 from capsbench.layers import ClassCaps
 from capsbench.losses import margin_loss, present_classes, reconstruction_loss
@@ -118,9 +119,7 @@ class DeepCaps(nn.Module):
         poses, lengths, couplings = self.class_caps(inputs)  # [B, K, 32], [B, K], [B, 640, K]
         reconstructions = None
         if self.decoder is not None:
-            chosen = lengths.argmax(dim=1) if labels is None else labels  # [B], or [B, S] of several objects
-            mask = F.one_hot(chosen, self.num_classes).to(poses.dtype)  # [B, (S,) K]
-            values = torch.einsum("b...k,bkd->b...d", mask, poses)  # [B, (S,) 32]: which class it is, is not said
+            values = masked_poses(poses, lengths, labels).sum(dim=-2)  # [B, (S,) 32]: which class it is, is not said
             reconstructions = self.decoder(values)  # [B, (S,) C, H, W]
             if self.sides != self.image_sides:
                 small = F.adaptive_avg_pool2d(reconstructions.flatten(0, -4), self.image_sides)

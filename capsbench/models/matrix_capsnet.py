@@ -62,9 +62,10 @@ class MatrixCapsNet(nn.Module):
             raise ValueError(f"matrix_capsnet needs images of at least {needed}x{needed}, not {height}x{width}")
         self.num_classes = num_classes
         self.loss_name = loss
-        self.spread_margin = SpreadMargin(
-            spread_margin_start, spread_margin_growth, spread_margin_centre, spread_margin_scale
-        )
+        spread_options = (spread_margin_start, spread_margin_growth, spread_margin_centre, spread_margin_scale)
+        if loss != "spread" and spread_options != (0.2, 0.79, -4.0, 50000.0):
+            raise ValueError(f"matrix_capsnet: options of the spread margin act on the spread loss, not on '{loss}'")
+        self.spread_margin = SpreadMargin(*spread_options)
 
         self.conv = nn.Conv2d(channels, conv_channels, kernel_size=5, stride=2)
         nn.init.trunc_normal_(self.conv.weight, std=0.05, a=-0.1, b=0.1)

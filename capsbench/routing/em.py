@@ -12,6 +12,9 @@ the cost of a parent is not divided by its number of children. Their code has lo
 has log sigma, so that their inverse temperature of 0.01 is 0.02 here. And it departs from the paper in three ways not
 followed here: in convolutional layers it normalises assignments over the positions of each parent type alone, starts
 them at 1/types, and damps the first mean, towards zero.
+
+beta_a acts through lambda alone: learnt in its own size (as in `capsnet`), it hardly moves. `matrix_layers.Betas` has
+units in which it does.
 """
 
 from collections.abc import Callable

@@ -6,8 +6,9 @@ a pose. Shapes: B batch, I inputs, J outputs, D output size.
 
 The paper's abstract has couplings assigned "randomly"; its full text was not at hand and we know of no public code.
 OURS, then: how they are drawn (logits b_ij from a standard normal, then the softmax over outputs of Sabour, Frosst,
-Hinton 2017, and their squash), and that they stay as drawn (fixed by the seed, alike for all samples, in training and
-at test). Couplings drawn afresh at each step would be noise on the votes, a regulariser, and not a control of routing.
+Hinton 2017, and their squash), and that they stay as drawn (fixed by `coupling_seed`, which is not the seed of a run;
+alike for all samples, in training and at test). Couplings drawn afresh at each step would be noise on the votes, a
+regulariser, and not a control of routing.
 """
 
 import torch
@@ -16,14 +17,14 @@ from torch import Tensor
 from capsbench.routing.squash import squash
 
 
-def random_routing(votes: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+def random_routing(votes: Tensor, coupling_seed: int = 0) -> tuple[Tensor, Tensor]:
     """Route with couplings drawn once: votes [B, I, J, D] -> (poses [B, J, D], couplings [B, I, J]).
 
     Activations are the lengths of the poses. Rows of couplings sum to one, and are the same for every sample. They
-    belong to places: where inputs or outputs are permuted, they stay. `seed` alone decides them, on every device and
-    in every precision, so that layers of the same I and J share them unless their seeds differ.
+    belong to places: where inputs or outputs are permuted, they stay. `coupling_seed` alone decides them, on every
+    device and in every precision, so that layers of the same I and J share them unless their seeds differ.
     """
-    generator = torch.Generator().manual_seed(seed)  # its own: the run's random numbers stay as they are
+    generator = torch.Generator().manual_seed(coupling_seed)  # its own: the run's random numbers stay as they are
     logits = torch.randn(votes.shape[1:3], dtype=torch.float32, generator=generator)  # b [I, J]
     couplings = logits.softmax(dim=1).to(votes)  # c [I, J]
     poses = squash(torch.einsum("ij,bijd->bjd", couplings, votes))  # v [B, J, D]

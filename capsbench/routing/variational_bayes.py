@@ -24,6 +24,8 @@ Where this departs from the code:
   the mean a layer of the usual size starts with all activations next to 1, without the factors they stay near 1/2.
 - It divides by R_j, and by a sum of densities clamped at 1e-11. Here neither is divided by: the sums are rearranged so
   that a parent without data falls back on its prior, and responsibilities are a softmax over log-densities.
+- Responsibilities have E[ln pi_j] in the numerator too; a stored version of that code leaves it out there, so that a
+  child's do not sum to one.
 - The prior mean m_0 is zero, as there, and not an option.
 """
 

@@ -87,18 +87,19 @@ def test_the_studies_matched_cnns_have_the_size_of_their_capsnet(study):
     from capsbench.config import load_plan
     from capsbench.data.catalogue import CATALOGUE
 
+    def size(model, options, data):
+        facts = CATALOGUE[data.name]
+        with torch.device("meta"):
+            return count_parameters(build_model(model, facts.shape(data.options), facts.num_classes, **options))
+
     plan = load_plan(Path(__file__).parents[2] / f"configs/{study}.yaml")
-    sizes: dict[str, dict[str, int]] = {}
-    for run in plan.runs:
-        if run.model == "cnn_matched" or run.options.get("reconstruction"):
-            facts = CATALOGUE[run.data.name]
-            with torch.device("meta"):
-                model = build_model(run.model, facts.shape(run.data.options), facts.num_classes, **run.options)
-            sizes.setdefault(run.experiment, {})[run.model] = count_parameters(model)
-    compared = [found for found in sizes.values() if len(found) == 2]
-    assert compared
-    for found in compared:
-        assert abs(found["cnn_matched"] / found["capsnet"] - 1) < 0.02
+    matched = {(run.experiment, run.variant): run for run in plan.runs if run.model == "cnn_matched"}
+    assert matched
+    for run in matched.values():
+        opponents = {other.variant: other for other in plan.runs if other.experiment == run.experiment}
+        sizes = [size(o.model, o.options, o.data) for o in opponents.values() if o.model == run.options["opponent"]]
+        found = size("cnn_matched", run.options, run.data)
+        assert any(abs(found / wanted - 1) < 0.02 for wanted in sizes)
 
 
 @pytest.mark.parametrize("name", model_names())
@@ -272,6 +273,9 @@ def test_losses_of_capsnet_are_those_of_their_papers():
             "share_likelihood": share_likelihood_loss(output.scores, labels),
         }
         torch.testing.assert_close(loss_parts(model, output, images, labels)[loss], expected[loss])
+    fast = caps(loss="spread", spread_margin_scale=1.0)
+    fast.spread_margin.step.fill_(4)
+    assert float(fast.spread_margin()) == pytest.approx(0.2 + 0.79 / 2)
 
 
 def test_detach_changes_the_gradient_and_not_the_output():
@@ -308,6 +312,11 @@ def test_cnn_dropout_acts():
         ("capsnet", {"routing": "em", "damping": 1.0}, "option 'damping'"),
         ("capsnet", {"routing": "em", "variance_floor": 0.0}, "option 'variance_floor'"),
         ("capsnet", {"routing": "sparse", "keep": 0}, "option 'keep'"),
+        ("capsnet", {"routing": "variational_bayes", "concentration": -1.0}, "option 'concentration'"),
+        ("capsnet", {"routing": "random", "coupling_seed": 2**64}, "option 'coupling_seed'"),
+        ("capsnet", {"loss": "spread", "positive_margin": 0.5}, "act on the margin loss, not on 'spread'"),
+        ("capsnet", {"spread_margin_scale": 100.0}, "acts on the spread loss, not on 'margin'"),
+        ("matrix_capsnet", {"loss": "margin", "spread_margin_start": 0.5}, "act on the spread loss, not on 'margin'"),
         ("capsnet", {"routing": "emm"}, "no routing 'emm'; there are attention, dynamic, em"),
         ("capsnet", {"routing": "uniform", "iterations": 3}, "option 'iterations'"),
         ("matrix_capsnet", {"routing": "dynamic"}, "option 'routing': Input should be 'em'"),

@@ -177,7 +177,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
     ("study", "trainings"),
     [
         ("configs/quick.yaml", 38),
-        ("configs/ablations.yaml", 117),
+        ("configs/ablations.yaml", 120),
         ("configs/cpu.yaml", 117),
         ("configs/paper.yaml", 111),
     ],

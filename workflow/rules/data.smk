@@ -2,7 +2,6 @@
 
 
 rule data:
-    priority: 1  # a mistake should show before anything trains
     input:
         lambda w: sources(
             *CATALOGUE[PLAN.study.experiments[w.experiment].data.name].modules,
@@ -12,6 +11,7 @@ rule data:
         f"{STUDY}/data/{{experiment}}.json",
     log:
         f"{STUDY}/logs/data/{{experiment}}.log",
+    priority: 1  # a mistake should show before anything trains
     params:
         study=STUDY_FILE,
         data=lambda w: PLAN.study.experiments[w.experiment].data.model_dump_json(),
