@@ -17,9 +17,11 @@ SMALL = {
     "efficient_capsnet": {"conv_channels": (8, 8, 8, 16), "decoder_hidden": (16, 32)},
     "self_routing_capsnet": {"types": 4, "pose_dim": 8, "widths": (4, 8, 16), "blocks": 1, "capsule_layers": 2},
     "resnet20": {"widths": (4, 8, 16), "blocks": 1},
+    "deepcaps": {"conv_channels": 8, "cell_types": (4, 4, 4, 4), "cell_dims": (4, 4, 4, 4), "decoder_channels": 8},
 }
 FOR_SEVERAL_OBJECTS = (
     "capsnet", "cnn_sabour_mnist", "cnn_sabour_multimnist", "cnn_matched", "efficient_capsnet", "resnet20",
+    "deepcaps",
 )  # fmt: skip
 
 
