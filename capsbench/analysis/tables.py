@@ -20,6 +20,11 @@ _NOT_COMPARABLE = "not comparable: "
 _METHODS = {
     "capsnet": "CapsNet",
     "matrix_capsnet": "matrix capsules",
+    "efficient_capsnet": "Efficient-CapsNet",
+    "self_routing_capsnet": "self-routing CapsNet",
+    "deepcaps": "DeepCaps",
+    "scae": "stacked capsule autoencoder",
+    "resnet20": "ResNet-20",
     "cnn_sabour_mnist": "CNN (S17, MNIST)",
     "cnn_sabour_multimnist": "CNN (S17, MultiMNIST)",
     "cnn_hinton_norb": "CNN (H18)",
@@ -198,6 +203,8 @@ def _routing(run: Run) -> str:
 
 def _method(run: Run) -> str:
     name = _METHODS.get(run.model, run.model)
+    if run.model == "capsnet" and run.options["loss"] != "margin":
+        return f"{name} ({run.options['loss'].replace('_', '-')} loss)"
     if run.model != "matrix_capsnet":
         return name
     # the rows of H18's Table 1 differ in these

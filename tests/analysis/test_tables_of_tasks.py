@@ -90,6 +90,15 @@ def test_matrix_capsules_are_told_apart_by_what_the_paper_varies(novel):
     assert list(novel["method"]) == ["matrix capsules (matrix pose, spread loss, with coordinates)", "CNN (H18)"]
 
 
+def test_capsnets_are_told_apart_by_loss_and_routing(make_plan, results):
+    variants = "  em: {model: capsnet, options: {routing: em, loss: spread, iterations: 2}}\n"
+    plan = make_plan(FULL + variants + "  uniform: {model: capsnet, options: {routing: uniform}}\n")
+    table = paper_table("sabour-table1", plan, collect(plan, results))
+    assert list(table["method"]) == ["CapsNet", "CapsNet (spread loss)", "CapsNet"]
+    assert list(table["routing"]) == ["3", "em 2", "uniform"]
+    assert list(table["published"]) == ["0.25 ± 0.005", None, None]
+
+
 @pytest.fixture
 def unofficial(make_plan, write_run, results):
     """Three rows: of unofficial files; of the official ones; of another unofficial file. Table, csv, md, tex."""
