@@ -99,6 +99,18 @@ def test_capsnets_are_told_apart_by_loss_and_routing(make_plan, results):
     assert list(table["published"].fillna("none")) == ["0.25 ± 0.005", "none", "none"]
 
 
+def test_later_networks_stand_beside_their_own_papers(make_plan, results):
+    plan = make_plan(FULL + "  deepcaps: {model: deepcaps}\n  efficient: {model: efficient_capsnet}\n")
+    table = paper_table("sabour-table1", plan, collect(plan, results))
+    assert list(table["published"]) == ["0.25 ± 0.005", "0.28", "0.26"]
+    plan = make_plan("""\
+name: norb
+experiments: {norb: {data: {name: smallnorb}}}
+variants: {efficient: {model: efficient_capsnet}}
+""")
+    assert list(paper_table("hinton-table1", plan, collect(plan, results))["published"]) == ["2.54 [from memory]"]
+
+
 @pytest.fixture
 def unofficial(make_plan, write_run, results):
     """Three rows: of unofficial files; of the official ones; of another unofficial file. Table, csv, md, tex."""
