@@ -105,6 +105,7 @@ def test_later_networks_stand_beside_their_own_papers(make_plan, results):
     assert list(table["published"]) == ["0.25 ± 0.005", "0.28", "0.26"]
     plan = make_plan("""\
 name: norb
+seeds: [0]
 experiments: {norb: {data: {name: smallnorb}}}
 variants: {efficient: {model: efficient_capsnet}}
 """)
