@@ -133,7 +133,9 @@ def _network(row: pd.Series, beside: pd.DataFrame) -> str:
     """Name what a line of the plot stands for: model and routing where they differ, and the decoder."""
     decoder = {True: "with reconstruction", False: "without reconstruction"}.get(row.get("option.reconstruction"), "")
     differing = [
-        name for name in ("model", "option.routing", "option.loss") if name in beside and beside[name].nunique() > 1
+        name
+        for name in ("model", "option.routing", "option.loss", "option.transform")
+        if name in beside and beside[name].nunique() > 1
     ]
     told = [str(row[name]) for name in differing if pd.notna(row[name])]
     return ", ".join([*told, *([decoder] if decoder else [])]) or str(row["model"])

@@ -90,7 +90,7 @@ def deviations(run: Run, published: Published) -> list[str]:
     routing = run.options["routing"] if default_routing(run.model) else None
     defaults = model_options(run.model, routing)().model_dump(mode="json") | published.options
     without_decoder = run.options.get("reconstruction") is False
-    cannot_act = {o for o in run.options if without_decoder and o.startswith(("decoder_", "reconstruction_"))}
+    cannot_act = {o for o in run.options if without_decoder and o.startswith(("decoder", "reconstruction_"))}
     reasons += _differences(run.options, defaults, cannot_act)
     usual = Training(**dict(default_training(run.data)) | required.get("training", {}))
     reasons += _differences(dict(run.training), dict(usual), _NOT_PROTOCOL)
