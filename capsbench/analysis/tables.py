@@ -23,7 +23,6 @@ _METHODS = {
     "efficient_capsnet": "Efficient-CapsNet",
     "self_routing_capsnet": "self-routing CapsNet",
     "deepcaps": "DeepCaps",
-    "scae": "stacked capsule autoencoder",
     "resnet20": "ResNet-20",
     "cnn_sabour_mnist": "CNN (S17, MNIST)",
     "cnn_sabour_multimnist": "CNN (S17, MultiMNIST)",
