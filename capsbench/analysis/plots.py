@@ -53,7 +53,7 @@ def plot_learning_curves(plan: Plan, results: Path, runs: pd.DataFrame) -> Figur
     column = "validation_accuracy" if validated else "train_accuracy"
     curves["error"] = 100 * (1 - curves[column])  # of pairs: pair-exact
     experiments = list(dict.fromkeys(curves["experiment"]))
-    figure, axes = _panels(len(experiments), 4)
+    figure, axes = _panels([4 + 0.15 * max(0, n - 12) for n in _variants(curves, experiments)])
     for axis, experiment in zip(axes, experiments, strict=True):
         sns.lineplot(
             curves[curves["experiment"] == experiment], x="epoch", y="error", hue="variant", style="variant",
@@ -69,7 +69,7 @@ def plot_learning_curves(plan: Plan, results: Path, runs: pd.DataFrame) -> Figur
             axis.yaxis.set_minor_locator(matplotlib.ticker.LogLocator(subs=(2, 3, 4, 6)))
         for formatted in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
             formatted(matplotlib.ticker.FormatStrFormatter("%g"))
-        axis.legend(title=None, fontsize="small")
+        _legend_beside(axis)
     return figure
 
 
@@ -81,8 +81,7 @@ def plot_error_by_variant(plan: Plan, results: Path, runs: pd.DataFrame) -> Figu
     if done.empty:
         return _nothing("no finished run")
     experiments = list(dict.fromkeys(done["experiment"]))
-    rows = done.groupby("experiment")["variant"].nunique().max()
-    figure, axes = _panels(len(experiments), 1.2 + 0.45 * rows)
+    figure, axes = _panels([1.2 + 0.42 * n for n in _variants(done, experiments)])
     for axis, experiment in zip(axes, experiments, strict=True):
         cells = done[done["experiment"] == experiment]
         variants = list(dict.fromkeys(cells["variant"]))
@@ -93,6 +92,13 @@ def plot_error_by_variant(plan: Plan, results: Path, runs: pd.DataFrame) -> Figu
                 found.mean, place + 0.32, xerr=None if np.isnan(found.half_width) else found.half_width,
                 fmt="D", color="black", markersize=4, capsize=3, linewidth=1,
             )  # fmt: skip
+        means = cells.groupby("variant")["test_error"].mean()
+        if means.min() > 0 and means.max() > 4 * means.min():  # else the best could not be told apart
+            axis.set_xscale("log")
+            axis.set_xlim(0.8 * cells["test_error"].min(), 1.25 * cells["test_error"].max())
+            for formatted in (axis.xaxis.set_major_formatter, axis.xaxis.set_minor_formatter):
+                formatted(matplotlib.ticker.FormatStrFormatter("%g"))
+            axis.xaxis.set_minor_locator(matplotlib.ticker.LogLocator(subs=(2, 3, 5)))
         axis.set(
             title=f"{_title(plan, experiment, runs)}\neach seed; below, the mean and its 95 % interval",
             ylabel="", xlabel="test error (%)",
@@ -111,7 +117,7 @@ def plot_routing_iterations(plan: Plan, results: Path, runs: pd.DataFrame) -> Fi
     done["network"] = [_network(row, done) for _, row in done.iterrows()]
     experiments = list(dict.fromkeys(done["experiment"]))
     figure, grid = plt.subplots(
-        len(experiments), 2, figsize=(9, 3.3 * len(experiments)), squeeze=False, layout="constrained"
+        len(experiments), 2, figsize=(12, 3.3 * len(experiments)), squeeze=False, layout="constrained"
     )
     for row, experiment in zip(grid, experiments, strict=True):
         cells = done[done["experiment"] == experiment]
@@ -123,7 +129,8 @@ def plot_routing_iterations(plan: Plan, results: Path, runs: pd.DataFrame) -> Fi
                 markers=_MARKERS[:networks], linestyles=_LINES[:networks], linewidth=1.6, ax=axis,
             )  # fmt: skip
             axis.set(xlabel="routing iterations", title=_title(plan, experiment, runs))
-            axis.legend(title=None, fontsize="small")
+            axis.get_legend().remove()
+        _legend_beside(row[1])
         row[1].set_ylim(bottom=0)
     figure.suptitle("mean over the seeds, bars from the lowest to the highest", fontsize="medium")
     return figure
@@ -177,17 +184,22 @@ PLOTS: dict[str, Callable[[Plan, Path, pd.DataFrame], Figure]] = {
 }
 
 
-def _panels(count: int, height: float) -> tuple[Figure, list[Any]]:
-    """Make `count` axes, two to a row."""
-    columns = min(count, 2)
-    rows = -(-count // columns)
+def _panels(heights: list[float]) -> tuple[Figure, list[Any]]:
+    """Make an axis above the other, of these heights in inches."""
     figure, grid = plt.subplots(
-        rows, columns, figsize=(6.5 * columns, height * rows), squeeze=False, layout="constrained"
+        len(heights), 1, figsize=(10, sum(heights)), height_ratios=heights, squeeze=False, layout="constrained"
     )
-    axes = list(grid.flat)
-    for left_over in axes[count:]:
-        left_over.axis("off")
-    return figure, axes[:count]
+    return figure, list(grid.flat)
+
+
+def _variants(cells: pd.DataFrame, experiments: list[str]) -> list[int]:
+    """Return how many variants each experiment has."""
+    return [cells.loc[cells["experiment"] == experiment, "variant"].nunique() for experiment in experiments]
+
+
+def _legend_beside(axis: Any) -> None:
+    """Put the legend to the right of an axis, where it covers nothing."""
+    axis.legend(title=None, fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 def _sample_strips(arrays: Any) -> dict[str, np.ndarray]:
