@@ -126,7 +126,8 @@ def plot_routing_iterations(plan: Plan, results: Path, runs: pd.DataFrame) -> Fi
             sns.pointplot(
                 cells, x="iterations", y=quantity, hue="network", errorbar=("pi", 100), capsize=0.06,
                 dodge=0.15 if networks > 1 else False,
-                markers=_MARKERS[:networks], linestyles=_LINES[:networks], linewidth=1.6, ax=axis,
+                markers=[_MARKERS[n % len(_MARKERS)] for n in range(networks)],
+                linestyles=[_LINES[n % len(_LINES)] for n in range(networks)], linewidth=1.6, ax=axis,
             )  # fmt: skip
             axis.set(xlabel="routing iterations", title=_title(plan, experiment, runs))
             axis.get_legend().remove()

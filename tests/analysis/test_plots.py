@@ -132,9 +132,20 @@ def test_routings_are_lines_of_their_own(make_plan, write_run, figure_of):
     plan = make_plan(study.replace("capsnet: {model: capsnet}", f"capsnet: {{model: capsnet, {grid}}}"))
     for run in plan.runs:
         write_run(run)
-    accuracy = figure_of(plot_routing_iterations, plan).axes[0]
-    named = [text.get_text() for text in accuracy.get_legend().get_texts()]
+    _, time = figure_of(plot_routing_iterations, plan).axes
+    named = [text.get_text() for text in time.get_legend().get_texts()]
     assert named == ["dynamic, with reconstruction", "em, with reconstruction"]
+
+
+def test_many_networks_can_be_drawn(make_plan, write_run, figure_of):
+    study = PAIRS.replace("{name: multidigits, validation_images: 100}", "{name: digits, validation_images: 100}")
+    grid = "grid: {routing: [dynamic, em, sparse], loss: [margin, spread, share_likelihood], iterations: [1, 3]}"
+    plan = make_plan(study.replace("capsnet: {model: capsnet}", f"capsnet: {{model: capsnet, {grid}}}"))
+    for number, run in enumerate(plan.runs):
+        write_run(run, error=0.01 * (1 + number))
+    assert len(figure_of(plot_routing_iterations, plan).axes[1].get_legend().get_texts()) == 9
+    assert figure_of(plot_error_by_variant, plan).axes[0].get_xscale() == "log"
+    assert len(figure_of(plot_error_by_variant, plan).axes[0].get_yticks()) >= 18
 
 
 def test_a_run_without_error_can_be_drawn(plan, write_run, results):
