@@ -24,7 +24,16 @@ except InputError as error:
 
 STUDY = f"results/{PLAN.study.name}"
 RUN = "{experiment}/{variant}/seed{seed}"
-DEVICES = {run.training.device for run in PLAN.runs}
+RUN_FILES = ["model.pt", "metrics.csv", "predictions.npz"]
+RUN_FILES += [f"evaluations/{protocol}.json" for protocol in PLAN.study.evaluations]
+
+
+def gpus(wildcards):
+    """Ask for a GPU where the study says cuda, whatever machine submits the job; for auto, where there is one."""
+    device = PLAN.cell(**wildcards).training.device
+    return int(device == "cuda" or (device == "auto" and count_gpus() > 0))
+
+
 # Trainings share no GPU unless told to: --resources gpu=4 (or a cluster profile) says how many there are.
 workflow.global_resources.setdefault("gpu", max(1, count_gpus()))
 
@@ -44,6 +53,8 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
+        # Snakemake does not look behind tables that are there: a run that was lost is asked for by name
+        [f"{STUDY}/runs/{run.key}/{name}" for run in PLAN.runs for name in RUN_FILES],
         rules.tables.output,
         rules.plots.output,
         rules.study_report.output,

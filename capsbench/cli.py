@@ -173,6 +173,7 @@ def _train(args: argparse.Namespace, say: Callable[[str], None]) -> None:
         tracking=plan.study.tracking,
         say=say,
         runs_in_study=len(plan.runs),
+        again=args.again,
     )
 
 
@@ -383,7 +384,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(data_commands, "card", _data_card, card_text, ("name", {"metavar": "NAME"}), unofficial, output, writes=False)
 
-    add(commands, "train", _train, "Train one run, going on from its checkpoint if there is one.", study, run)
+    again = ("--again", {"action": "store_true", "help": "train a finished run afresh"})
+    add(commands, "train", _train, "Train one run, going on from its checkpoint if there is one.", study, run, again)
     add(commands, "evaluate", _evaluate, "Evaluate a trained run on the test set.", study, run)
     add(commands, "track", _track, "Bring the MLflow store up to date with the run folders.", study)
     add(commands, "tables", _tables, "Rebuild the tables from the runs that exist; no training.", study)

@@ -61,9 +61,11 @@ def train(
     say: Callable[[str], None] = print,
     runs_in_study: int = 1,
     reached: Callable[[int], None] = lambda epoch: None,
+    again: bool = False,
 ) -> str:
     """Train one run into results/STUDY/runs/KEY, going on from its checkpoint if there is one.
 
+    A finished run of this configuration and code is left as it is; `again` trains it afresh.
     root: folder of raw data. reached: called with each epoch once its checkpoint is safe (tests stop here).
     Returns the status, `ok` or `diverged`. Raises InputError for a run that cannot be and RunError for a fault of
     the machine, which run.yaml then holds with status `failed`.
@@ -74,6 +76,11 @@ def train(
         if run.training.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before CUDA starts
         record = _first_record(run)
+        if again:
+            folder.checkpoint_path.unlink(missing_ok=True)
+        elif (finished := _finished(folder, record)) is not None:
+            say(f"{run.key}: already finished ({finished}), left as it is; --again trains it afresh")
+            return finished
         folder.forget_results()
         folder.write_record(record)
         number = len(list((results / run.study / "runs").glob("*/*/*/run.yaml")))
@@ -369,6 +376,16 @@ def _save_checkpoint(
         "optimizer": None if optimizer is None else optimizer.state_dict(),
     }  # fmt: skip
     write_whole(folder.checkpoint_path, lambda aside: torch.save(content, aside))
+
+
+def _finished(folder: RunFolder, record: dict[str, Any]) -> str | None:
+    """Return the status of a finished run of this very configuration and code, or None where there is none."""
+    found = folder.read_record()
+    if found is None or found["status"] not in ("ok", "diverged"):
+        return None
+    same = all(found.get(key) == record[key] for key in ("digest", "sources"))
+    whole = folder.model_path.exists() and folder.metrics_path.exists()
+    return str(found["status"]) if same and whole else None
 
 
 def _first_record(run: Run) -> dict[str, Any]:

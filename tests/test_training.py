@@ -318,3 +318,22 @@ def test_progress_lines_say_where_a_run_is(tmp_path):
     assert said[-1].startswith(f"[1/4] {run.key}  epoch 3/3  loss ")
     assert "accuracy" in said[-1]
     assert said[-1].endswith("left")
+
+
+def test_a_finished_run_is_left_as_it_is_and_again_trains_it_afresh(tmp_path):
+    run = run_of(tmp_path)
+    _, folder = go(run, tmp_path / "r")
+    (folder.path / "evaluations").mkdir()
+    folder.predictions_path.write_text("predictions")
+    folder.evaluation_path("accuracy").write_text("{}")
+    before = folder.model_path.stat().st_mtime_ns
+    assert go(run, tmp_path / "r")[0] == "ok"
+    assert folder.model_path.stat().st_mtime_ns == before
+    assert folder.predictions_path.exists()
+    assert folder.evaluation_path("accuracy").exists()
+    first = weights(folder)
+    assert go(run, tmp_path / "r", again=True)[0] == "ok"
+    assert folder.model_path.stat().st_mtime_ns > before
+    assert not folder.predictions_path.exists()  # they were of the training before
+    assert not folder.evaluation_path("accuracy").exists()
+    assert same_weights(weights(folder), first)

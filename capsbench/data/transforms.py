@@ -86,7 +86,8 @@ def brightness_and_contrast(images: Tensor, brightness: float, contrast: float, 
 def standardise(images: Tensor) -> Tensor:
     """Bring each image, all channels together, to mean 0 and std 1: [B, C, H, W].
 
-    The std counts as no less than 1 / sqrt(values), so that an even image stays finite.
+    The std counts as no less than 1 / sqrt(values) of the scale 0..255, as in H18's authors' code, so that an even
+    image stays finite.
     """
     std, mean = torch.std_mean(images, dim=(1, 2, 3), correction=0, keepdim=True)
-    return (images - mean) / std.clamp_min(images[0].numel() ** -0.5)
+    return (images - mean) / std.clamp_min(images[0].numel() ** -0.5 / 255)

@@ -201,6 +201,13 @@ def with_and_without(feed, augmentation):
     return standardise(batch.targets), batch.images
 
 
+def test_a_dull_image_is_standardised_too_and_only_an_even_one_is_not():
+    """At contrast 0.2 real crops come down to a std of 2 of 255; the floor, 1 / sqrt(2048), is of that scale."""
+    dull = 0.5 + torch.randn(4, 2, 32, 32, generator=torch.Generator().manual_seed(0)) * 10 / 255 * 0.2
+    torch.testing.assert_close(standardise(dull).std(dim=(1, 2, 3), correction=0), torch.ones(4))
+    assert standardise(torch.full((1, 2, 32, 32), 0.5)).abs().max() < 1e-3
+
+
 def test_standardising_undoes_brightness():
     raw = raw_of()
     plain, seen = with_and_without(feed_of(raw), Augmentation(brightness=63 / 255))

@@ -1,4 +1,5 @@
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -193,3 +194,28 @@ def test_a_dry_run_loads_no_torch(project):
     code = "import sys; sys.modules['torch'] = None; from snakemake.cli import main; main(sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", code, "--dry-run"], cwd=project.path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_run_that_is_lost_is_made_again(project):
+    shutil.rmtree(project.path / "results/tiny/runs/digits/cnn")
+    assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}
+
+
+def test_training_a_finished_run_by_hand_loses_nothing(project):
+    folder = project.path / "results/tiny/runs/digits/caps/seed0"
+    before = {path.name: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
+    command = [sys.executable, "-m", "capsbench.cli", "train", "study.yaml", "digits/caps/seed0"]
+    done = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=True)
+    assert "already finished (ok)" in done.stdout
+    assert {path.name: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()} == before
+    assert project.planned() == {}
+
+
+@pytest.mark.parametrize(("device", "requests"), [("cuda", {"1"}), ("cpu", {"0"}), ("auto", {"0"})])
+def test_gpus_are_asked_for_by_the_study_and_not_by_the_machine_that_submits(project, device, requests):
+    project.write_study(STUDY.replace("device: cpu", f"device: {device}").replace("seeds: [0]", "seeds: [1]"))
+    output = project.snakemake("--dry-run", "--quiet", "host").output
+    for rule in ("train", "evaluate"):
+        jobs = [job for job in output.split("\nrule ")[1:] if job.startswith(f"{rule}:")]
+        assert len(jobs) == 2
+        assert {re.search(r"gpu=(\d)", job)[1] if "gpu=" in job else "0" for job in jobs} == requests

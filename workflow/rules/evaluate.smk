@@ -17,6 +17,8 @@ rule evaluate:
     log:
         f"{STUDY}/logs/evaluate/{RUN}.log",
     threads: max(run.training.threads for run in PLAN.runs)
+    resources:
+        gpu=gpus,
     params:
         study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,

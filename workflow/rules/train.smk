@@ -12,7 +12,7 @@ rule train:
         f"{STUDY}/logs/train/{RUN}.log",
     threads: max(run.training.threads for run in PLAN.runs)
     resources:
-        gpu=int(bool(count_gpus()) and DEVICES != {"cpu"}),
+        gpu=gpus,
     params:
         study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,
