@@ -1,6 +1,9 @@
-# make study [STUDY=configs/cpu.yaml]   the main job      make test   the tests
-# make reference [STUDY=...]   the study, then results/reference/NAME from it
-# make ui   MLflow on what ran          make lint   style, types, workflow      make lock   pin anew
+# make study [STUDY=configs/cpu.yaml]   run a study, print its tables
+# make reference [STUDY=...]            the same, then write results/reference/NAME
+# make test | test-all | cov            fast tests | all tests | all tests with coverage
+# make lint | format                    check style, types, imports, spelling, workflow | fix style
+# make docs | ui | bench                build the site | MLflow UI | speed of routing
+# make lock | clean                     update the pinned packages | delete build products and results/quick
 STUDY ?= configs/quick.yaml
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,16 +11,22 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: study test reference ui lint format lock bench clean
+.PHONY: study test test-all cov reference ui lint format docs bench lock clean
 .DEFAULT_GOAL := study
 
 study: $(VENV)/.run
 	snakemake --cores all --configfile $(STUDY)
 
 test: $(VENV)/.dev
+	pytest -n 2 --dist worksteal -m "not slow"
+
+test-all: $(VENV)/.dev
 	pytest -n 2 --dist worksteal
 
-# The study, and from it what is committed: tables, plots, provenance
+cov: $(VENV)/.dev
+	pytest -n 2 --dist worksteal --cov
+
+# Runs the study, then writes the files to commit: tables, plots, provenance
 reference: study
 	capsbench reference $(STUDY)
 
@@ -29,6 +38,8 @@ lint: $(VENV)/.dev
 	ruff check .
 	ruff format --check .
 	mypy
+	lint-imports
+	codespell
 	snakefmt --check Snakefile workflow
 	python -m tests.workflow.lint
 
@@ -37,10 +48,14 @@ format: $(VENV)/.dev
 	ruff format .
 	snakefmt Snakefile workflow
 
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+
 bench: $(VENV)/.run
 	capsbench bench
 
-# The environment of a run, and on top of it the tools for tests and style. A stamp says that an install ended.
+# .run: the packages that a study needs. .dev: on top of them, the tools for tests, style and docs. Each file marks a
+# completed installation.
 $(VENV)/.run: requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "capsbench needs Python 3.11 or newer, and there is none on the PATH" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -55,8 +70,8 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.run
 lock: $(VENV)/.dev
 	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet \
 		--no-header --no-annotate --output-file requirements.txt
-	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet --extra dev \
+	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet --extra dev --extra docs \
 		--constraints requirements.txt --no-header --no-annotate --output-file requirements-dev.txt
 
 clean:
-	rm -rf .snakemake results/quick
+	rm -rf .snakemake dist htmlcov site results/quick

@@ -3,11 +3,15 @@
 import os
 from pathlib import Path
 
-from capsbench.config import load_plan
-from capsbench.data.catalogue import CATALOGUE
-from capsbench.device import count_gpus
+from snakemake.utils import min_version
+
 from capsbench.errors import InputError
-from capsbench.sources import PACKAGE, source_path, sources, training_sources
+from capsbench.run.code_version import code_version, content_version, data_version
+from capsbench.run.code_version import evaluation_version, training_version
+from capsbench.run.device import count_gpus
+from capsbench.study import load_plan
+
+min_version("9.0")
 
 # The study is read by path, not from Snakemake's `config`, which merges files into one another.
 if len(workflow.configfiles) > 1 or workflow.config_settings.config:
@@ -26,16 +30,14 @@ STUDY = f"results/{PLAN.study.name}"
 RUN = "{experiment}/{variant}/seed{seed}"
 RUN_FILES = ["model.pt", "metrics.csv", "predictions.npz"]
 RUN_FILES += [f"evaluations/{protocol}.json" for protocol in PLAN.study.evaluations]
+# Trainings share no GPU unless told to: --resources gpu=4 (or a cluster profile) says how many there are.
+workflow.global_resources.setdefault("gpu", max(1, count_gpus()))
 
 
 def gpus(wildcards):
     """Ask for a GPU where the study says cuda, whatever machine submits the job; for auto, where there is one."""
     device = PLAN.cell(**wildcards).training.device
     return int(device == "cuda" or (device == "auto" and count_gpus() > 0))
-
-
-# Trainings share no GPU unless told to: --resources gpu=4 (or a cluster profile) says how many there are.
-workflow.global_resources.setdefault("gpu", max(1, count_gpus()))
 
 
 wildcard_constraints:

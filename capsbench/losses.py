@@ -1,17 +1,109 @@
-"""Losses: margin and reconstruction (S17), spread (H18), cross-entropy. Scalars, means over the batch."""
+"""Losses: margin and reconstruction (S17), spread (H18), cross-entropy. Scalars, means over the batch.
+
+First the losses that a study can choose, modules with their options; below them the pure functions.
+"""
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from capsbench.registry import LOSSES, Fraction, NonNegative, Positive
+
+Labels = Int[Tensor, " batch"] | Int[Tensor, "batch objects"]
+Scores = Float[Tensor, "batch classes"]
+Scalar = Float[Tensor, ""]
+
+
+class Loss(nn.Module):
+    """Base of all losses: built as Class(*, options), scores [B, K] and labels int64 [B] or [B, S] -> a scalar."""
+
+    def forward(self, scores: Scores, labels: Labels) -> Scalar:
+        """Return the mean over the batch."""
+        raise NotImplementedError
+
+
+@LOSSES.register("margin")
+class MarginLoss(Loss):
+    """The margin loss of S17, for capsules whose lengths are their activations. The authors' code has weight 1/20."""
+
+    def __init__(
+        self,
+        *,
+        positive_margin: Fraction = 0.9,
+        negative_margin: Fraction = 0.1,
+        negative_weight: NonNegative = 0.5,
+        weight: Positive = 1.0,
+    ):
+        super().__init__()
+        self.margins = (positive_margin, negative_margin, negative_weight)
+        self.weight = weight
+
+    def forward(self, scores: Scores, labels: Labels) -> Scalar:
+        """Return weight x `margin_loss`."""
+        present = present_classes(labels, scores.shape[1], scores.dtype)
+        return self.weight * margin_loss(scores, present, *self.margins)
+
+
+@LOSSES.register("spread")
+class SpreadLoss(Loss):
+    """The spread loss of H18, for one class per image, under a margin that grows during training.
+
+    The margin is start + growth x sigmoid(min(10, step / scale + centre)), where `step` counts the calls in training
+    mode. The schedule and its numbers are those of the authors' code; the paper says from 0.2 to 0.9, and not how.
+    """
+
+    step: Tensor
+
+    def __init__(
+        self,
+        *,
+        start: NonNegative = 0.2,
+        growth: NonNegative = 0.79,
+        centre: float = -4.0,
+        scale: Positive = 50000.0,
+    ):
+        super().__init__()
+        self.start, self.growth, self.centre, self.scale = start, growth, centre, scale
+        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+
+    def margin(self) -> Scalar:
+        """Return the margin at this step."""
+        return self.start + self.growth * torch.sigmoid((self.step / self.scale + self.centre).clamp(max=10))
+
+    def forward(self, scores: Scores, labels: Labels) -> Scalar:
+        """Return `spread_loss` under the present margin; in training mode that is a step."""
+        margin = self.margin()
+        if self.training:
+            self.step += 1
+        return spread_loss(scores, labels, margin)
+
+
+@LOSSES.register("share_likelihood")
+class ShareLikelihoodLoss(Loss):
+    """The loss of self-routing (Hahn 2019)."""
+
+    def forward(self, scores: Scores, labels: Labels) -> Scalar:
+        """Return `share_likelihood_loss`."""
+        return share_likelihood_loss(scores, labels)
+
+
+@LOSSES.register("cross_entropy", title="cross-entropy")
+class CrossEntropyLoss(Loss):
+    """Cross-entropy of a softmax over the scores, or of one sigmoid per class where an image has several classes."""
+
+    def forward(self, scores: Scores, labels: Labels) -> Scalar:
+        """Return `classification_loss`."""
+        return classification_loss(scores, labels)
 
 
 def margin_loss(
-    lengths: Tensor,
+    lengths: Scores,
     targets: Tensor,
     positive_margin: float = 0.9,
     negative_margin: float = 0.1,
     negative_weight: float = 0.5,
-) -> Tensor:
+) -> Scalar:
     """T max(0, m+ - |v|)^2 + lambda (1 - T) max(0, |v| - m-)^2, summed over classes, mean over the batch.
 
     lengths [B, K]; targets [B, K], one-hot or multi-hot. Source: S17, equation 4.
@@ -23,43 +115,21 @@ def margin_loss(
     return (present + negative_weight * absent).sum(dim=1).mean()
 
 
-def spread_loss(activations: Tensor, labels: Tensor, margin: float | Tensor) -> Tensor:
+def spread_loss(activations: Scores, labels: Labels, margin: float | Scalar) -> Scalar:
     """Sum over the wrong classes of max(0, margin - (a_t - a_i))^2, mean over the batch.
 
     activations [B, K], labels int64 [B], margin in (0, 1], a number or a scalar tensor: the paper grows it from 0.2 to
-    0.9. Raises ValueError for several classes an image. Source: Hinton, Sabour, Frosst 2018 (H18), equation 3.
+    0.9. Raises ValueError for several classes per image. Source: Hinton, Sabour, Frosst 2018 (H18), equation 3.
     """
     if labels.ndim > 1:
-        raise ValueError("the spread loss takes one class an image; choose loss 'margin' for several")
+        raise ValueError("the spread loss takes one class per image; choose the loss 'margin' for several")
     target = activations.gather(1, labels.unsqueeze(1))  # a_t [B, 1]
     costs = (margin - (target - activations)).relu().square()
     wrong = torch.ones_like(costs).scatter(1, labels.unsqueeze(1), 0.0)
     return (costs * wrong).sum(dim=1).mean()
 
 
-class SpreadMargin(nn.Module):
-    """The margin of the spread loss as training goes: start + growth x sigmoid(min(10, s / scale + centre)).
-
-    s: the calls in training mode so far. The schedule and its numbers are those of H18's authors' code; the paper says
-    from 0.2 to 0.9, and not how.
-    """
-
-    step: Tensor
-
-    def __init__(self, start: float = 0.2, growth: float = 0.79, centre: float = -4.0, scale: float = 50000.0):
-        super().__init__()
-        self.start, self.growth, self.centre, self.scale = start, growth, centre, scale
-        self.register_buffer("step", torch.zeros((), dtype=torch.long))
-
-    def forward(self) -> Tensor:
-        """Nothing -> the margin, a scalar; in training mode that is a step."""
-        margin = self.start + self.growth * torch.sigmoid((self.step / self.scale + self.centre).clamp(max=10))
-        if self.training:
-            self.step += 1
-        return margin
-
-
-def share_likelihood_loss(activations: Tensor, labels: Tensor) -> Tensor:
+def share_likelihood_loss(activations: Scores, labels: Labels) -> Scalar:
     """Negative log of the share that the classes of an image have in its activations, mean over classes and batch.
 
     activations [B, K] >= 0, labels int64 [B] or [B, S]. Self-routing (Hahn 2019) trains with it: its activations sum
@@ -69,8 +139,8 @@ def share_likelihood_loss(activations: Tensor, labels: Tensor) -> Tensor:
     return -(shares.gather(1, labels.reshape(len(labels), -1)) + 1e-7).log().mean()
 
 
-def classification_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of logits [B, K]: softmax for labels int64 [B], a sigmoid a class for labels [B, S].
+def classification_loss(logits: Scores, labels: Labels) -> Scalar:
+    """Cross-entropy of logits [B, K]: softmax for labels int64 [B], one sigmoid per class for labels [B, S].
 
     The sigmoid cross-entropies are summed over the classes (S17's MultiMNIST baseline has 10 sigmoids).
     """
@@ -80,16 +150,16 @@ def classification_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(dim=1).mean()
 
 
-def present_classes(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def present_classes(labels: Labels, num_classes: int, dtype: torch.dtype = torch.float32) -> Scores:
     """Labels int64 [B] or [B, S] -> targets [B, K], 1 for each class in the image and 0 for the others."""
     return F.one_hot(labels.reshape(len(labels), -1), num_classes).sum(dim=1).to(dtype)
 
 
-def reconstruction_loss(reconstructions: Tensor, images: Tensor) -> Tensor:
-    """Sum of squared errors an image, mean over the batch: both [B, C, H, W], targets in [0, 1].
+def reconstruction_loss(reconstructions: Tensor, images: Tensor) -> Scalar:
+    """Sum of squared errors of an image, mean over the batch: both [B, C, H, W], targets in [0, 1].
 
     S17 adds it to the margin loss with a weight of 0.0005, which belongs to this SUM: over 784 pixels it is
-    0.392 times the mean squared error. Of [B, S, C, H, W], the S sources of an image, the losses add up (S17, 6).
+    0.392 times the mean squared error. For the S sources of an image, [B, S, C, H, W], the losses add up (S17, 6).
     """
     if reconstructions.shape != images.shape:
         raise ValueError(

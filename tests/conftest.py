@@ -1,12 +1,19 @@
+import importlib.util
 import os
 from pathlib import Path
 
 import pytest
+from jaxtyping import install_import_hook
 
 os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # tests need no GPU
 os.environ.pop("MLFLOW_TRACKING_URI", None)
 
 ROOT = Path(__file__).parent.parent
+
+# Every test checks the shapes in the signatures of these rooms; here, since it must precede their import.
+ROOMS_WITH_SHAPES = ["capsbench.losses", "capsbench.routing", "capsbench.layers", "capsbench.models"]
+if importlib.util.find_spec("beartype") is not None:
+    install_import_hook(ROOMS_WITH_SHAPES, "beartype.beartype")
 
 
 def _mnist_root() -> Path | None:
@@ -33,7 +40,8 @@ def cache_of_the_tests(tmp_path_factory, worker_id) -> None:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
+def one_thread_and_the_same_draws() -> None:
     import torch
 
     torch.set_num_threads(1)
+    torch.manual_seed(0)  # whatever ran before

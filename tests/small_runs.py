@@ -2,20 +2,38 @@
 
 import csv
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from capsbench.config import Run, load_plan
-from capsbench.run_folder import RunFolder
-from capsbench.training import train
+from capsbench.run.folder import RunFolder
+from capsbench.run.train import train
+from capsbench.study import Plan, Run, load_plan
 
-CAPSNET = {"conv_channels": 8, "primary_types": 2, "decoder_hidden": [16, 32]}
-CNN = {"opponent": "resnet20", "opponent_options": {"widths": [4, 16], "blocks": 1}}
+CAPSNET = {
+    "conv_channels": 8,
+    "primary_types": 2,
+    "decoder": {"name": "fully_connected", "hidden": [16, 32]},
+}
+CNN = {"matched_to": {"name": "resnet20", "widths": [4, 16], "blocks": 1}}
 TIMES = ("seconds", "images_per_second")
 
 
-def plan_of(tmp_path, model="capsnet", options=None, data=None, **training):
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with changes: into a group of the same name they go one by one, else they replace it."""
+    result = dict(base)
+    for key, value in changes.items():
+        group = base.get(key)
+        both = isinstance(group, Mapping) and isinstance(value, Mapping)
+        same = both and value.get("name", group.get("name")) == group.get("name")
+        result[key] = merged(group, value) if same else value
+    return result
+
+
+def plan_of(tmp_path: Path, model: str = "capsnet", options=None, data=None, **training) -> Plan:
+    usual = CAPSNET if model == "capsnet" else CNN
     study = {
         "name": "study",
         "seeds": [0, 1],
@@ -23,42 +41,41 @@ def plan_of(tmp_path, model="capsnet", options=None, data=None, **training):
         "experiments": {
             "digits": {"data": {"name": "digits", "train_images": 96, "validation_images": 50, **(data or {})}}
         },
-        "variants": {"v": {"model": model, "options": {**(CAPSNET if model == "capsnet" else CNN), **(options or {})}}},
+        "variants": {"v": {"model": model, "options": merged(usual, options or {})}},
     }
     path = tmp_path / "study.yaml"
     path.write_text(json.dumps(study))
     return load_plan(path)
 
 
-def run_of(tmp_path, *arguments, **options) -> Run:
+def run_of(tmp_path: Path, *arguments, **options) -> Run:
     return plan_of(tmp_path, *arguments, **options).runs[0]
 
 
-def go(run: Run, results: Path, **options):
-    status = train(run, results, Path("nowhere"), tracking=False, say=lambda text: None, **options)
-    folder = RunFolder.of(results, run.study, run.key)
-    return status, folder
+def go(run: Run, results: Path, **options) -> tuple[str, RunFolder]:
+    status = train(run, results, Path("nowhere"), tracking=False, **options)
+    return status, RunFolder.of(results, run.study, run.key)
 
 
-def metrics(folder):
+def metrics(folder: RunFolder) -> list[dict[str, str]]:
     with folder.metrics_path.open() as file:
         return [{k: v for k, v in row.items() if k not in TIMES} for row in csv.DictReader(file)]
 
 
-def weights(folder):
+def weights(folder: RunFolder) -> dict[str, torch.Tensor]:
     return torch.load(folder.model_path, weights_only=True)
 
 
-def same_weights(a, b):
-    return all(torch.equal(a[name], b[name]) for name in a) and a.keys() == b.keys()
+def same_weights(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 class Stop(BaseException):
     """Ends a run from outside, as a fault of the machine would."""
 
 
-def stop_after(epoch):
-    def reached(number):
+def stop_after(epoch: int) -> Callable[[int], None]:
+    def reached(number: int) -> None:
         if number == epoch:
             raise Stop
 

@@ -1,11 +1,14 @@
 import json
+import logging
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
-import yaml
 
 from capsbench import cli
 from capsbench.cli import main
@@ -16,14 +19,25 @@ seeds: [0, 1]
 experiments:
   digits: {data: {name: digits}}
 variants:
-  capsnet: {model: capsnet, grid: {iterations: [1, 3]}}
+  capsnet: {model: capsnet, grid: {routing.iterations: [1, 3]}}
 """
 KEYS = [f"digits/capsnet-iterations{i}/seed{s}" for i in (1, 3) for s in (0, 1)]
-COMMANDS = (
-    ["config"], ["config", "show"], ["config", "schema"], ["data"], ["data", "fetch"], ["train"], ["evaluate"],
-    ["track"], ["tables"], ["plots"], ["report"], ["reference"], ["bench"],
-    ["models"],
-)  # fmt: skip
+COMMANDS = {
+    "init", "config", "config show", "config schema", "models", "data", "data fetch", "data prepare", "data card",
+    "train", "evaluate", "track", "tables", "plots", "report", "reference", "bench",
+}  # fmt: skip
+
+
+def found_commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield " ".join((*path, name)), command
+        if isinstance(command, click.Group):
+            yield from found_commands(command, (*path, name))
+
+
+FOUND = dict(found_commands(cli.capsbench))
+ALL = {"": cli.capsbench, **FOUND}
+LEAVES = [path for path, command in FOUND.items() if not isinstance(command, click.Group)]
 
 
 @pytest.fixture(autouse=True)
@@ -37,51 +51,72 @@ def project(tmp_path, monkeypatch) -> Path:
 
 
 def capsbench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "capsbench.cli", *arguments]
+    command = [sys.executable, "-m", "capsbench", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def exit_code(*arguments: str) -> int:
-    try:
-        return main(list(arguments))
-    except SystemExit as ending:  # argparse
-        assert isinstance(ending.code, int)
-        return ending.code
+def test_these_are_the_commands():
+    assert set(FOUND) == COMMANDS
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_explains_itself(capsys, command):
-    assert exit_code(*command, "--help") == 0
+@pytest.mark.parametrize("path", ALL)
+def test_every_command_explains_itself(capsys, path):
+    assert main([*path.split(), "--help"]) == 0
     usage = capsys.readouterr().out
-    assert usage.startswith(f"usage: capsbench {' '.join(command)} [")
-    assert "--debug" in usage or "COMMAND" in usage
+    assert usage.startswith(f"Usage: {f'capsbench {path}'.strip()} [")
+    assert "COMMAND" in usage or ("--debug" in usage and "--log" in usage)
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_command_has_a_line_that_describes_it_and_an_example_that_parses(path):
+    command = ALL[path]
+    first, *rest = [line.strip() for line in (command.help or "").splitlines() if line.strip()]
+    assert 10 < len(first) < 100
+    examples = [line.removeprefix("Example: ") for line in rest if line.startswith("Example: ")]
+    assert len(examples) == 1
+    words = shlex.split(examples[0].split(" > ")[0])
+    assert words[: len(path.split()) + 1] == ["capsbench", *path.split()]
+    command.make_context(path, words[len(path.split()) + 1 :])  # raises UsageError where the example is wrong
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_argument_and_option_has_a_help_text(path):
+    assert [p.name for p in FOUND[path].params if not getattr(p, "help", None)] == []
 
 
 def test_help_lists_every_command(capsys):
-    assert exit_code("--help") == 0
+    assert main(["--help"]) == 0
     usage = capsys.readouterr().out
-    assert [command for command, *_ in COMMANDS if not re.search(rf"^    {command}\s", usage, re.MULTILINE)] == []
+    assert [name for name in cli.capsbench.commands if not re.search(rf"^  {name}\s", usage, re.MULTILINE)] == []
 
 
 def test_version(capsys):
-    assert exit_code("--version") == 0
+    assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("capsbench 0.")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], ["COMMAND", "capsbench --help"]),
-        (["tabels", "small"], ["'tabels'", "tables"]),
-        (["config", "shw", "small"], ["'shw'", "show"]),
-        (["tables", "small", "--reslts", "there"], ["--reslts"]),
-        (["tables"], ["STUDY", "capsbench tables --help"]),
+        ([], ["COMMAND", "'capsbench --help'"]),
+        (["data"], ["COMMAND", "fetch, prepare, card", "'capsbench data --help'"]),
+        (["tabels", "small"], ["'tabels'", "did you mean tables?", "'capsbench --help'"]),
+        (["config", "shw", "small"], ["'shw'", "did you mean show?", "'capsbench config --help'"]),
+        (
+            ["tables", "small", "--reslts", "there"],
+            ["--reslts", "did you mean --results?", "'capsbench tables --help'"],
+        ),
+        (["tables", "small", "--result", "there"], ["--result'"]),
+        (["tables"], ["STUDY", "'capsbench tables --help'"]),
+        (["tables", "small", "large"], ["unexpected", "large", "'capsbench tables --help'"]),
+        (["bench", "--batch"], ["--batch", "argument", "'capsbench bench --help'"]),
         (["bench", "--batch", "0"], ["--batch", "'0' is not a positive whole number"]),
         (["bench", "--device", "tpu"], ["'tpu'", "cpu", "cuda"]),
         (["models", "capsnte"], ["no model 'capsnte'; did you mean capsnet? there are capsnet, cnn_hinton_norb"]),
         (["models", "--image-shape", "28x28"], ["'28x28' is not channels x height x width, as 1x28x28"]),
         (["models", "--classes", "0"], ["--classes", "'0' is not a positive whole number"]),
         (["config", "show", "nosuch"], ["no study 'nosuch'", "configs/ (bad, small)"]),
+        (["config", "show", "smal"], ["no study 'smal'; did you mean small?"]),
         (["config", "show", "there/nosuch.yaml"], ["there/nosuch.yaml: no such study file"]),
         (["config", "show", "bad"], ["configs/bad.yaml: seds: ", "did you mean 'seeds'"]),
         (["tables", "bad"], ["configs/bad.yaml: seds: "]),
@@ -89,20 +124,22 @@ def test_version(capsys):
             ["data", "fetch", "mnits"],
             ["no data set 'mnits'; did you mean mnist? there are digits, mnist", "cifar10, all"],
         ),
+        (["data", "card", "all"], ["no data set 'all'"]),
+        (["data", "prepare", "small", "digts"], ["configs/small.yaml", "'digts'", "did you mean digits?"]),
         (["train", "small", "digits/capsnet-iterations2/seed0"], ["no run", "did you mean digits/capsnet-iterations"]),
         (["train", "small", "x"], ["no run 'x'", "capsbench config show configs/small.yaml"]),
         (["evaluate", "small", "x"], ["no run 'x'"]),
         (["evaluate", "small", KEYS[0]], [f"results/small/runs/{KEYS[0]}: nothing to evaluate", "capsbench train"]),
-        (["reference", "small"], ["4 runs of small are not finished", KEYS[0]]),
+        (["reference", "small"], ["small", "not finished", " 4", KEYS[0]]),
     ],
     ids=lambda value: " ".join(value),
 )
 def test_bad_input_is_one_line_on_stderr_and_exit_code_2(capsys, arguments, words):
-    assert exit_code(*arguments) == 2
+    assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
-    assert err.startswith("capsbench")
+    assert err.startswith("capsbench: ")
     assert [word for word in words if word not in err] == []
 
 
@@ -111,19 +148,57 @@ def test_a_traceback_is_shown_with_debug_alone():
     assert (plain.returncode, plain.stdout) == (2, "")
     assert plain.stderr.startswith("capsbench: configs/bad.yaml: ")
     assert plain.stderr.count("\n") == 1
-    assert debug.returncode != 0
+    assert debug.returncode == 2
     assert "Traceback (most recent call last)" in debug.stderr
     assert "InputError: configs/bad.yaml: " in debug.stderr
 
 
-def test_debug_does_not_change_the_exit_code():
-    assert capsbench("config", "show", "bad", "--debug").returncode == 2
+def fail(error: BaseException):
+    def failing(study: str) -> None:
+        raise error
+
+    return failing
+
+
+def test_an_unknown_exception_is_one_line_that_says_whose_fault_it_is(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "load_study", fail(ZeroDivisionError("first line\nsecond line")))
+    assert main(["config", "show", "small"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert [
+        w for w in ("capsbench: ZeroDivisionError: first line", "bug in capsbench", "--debug") if w not in err
+    ] == []
+    assert main(["config", "show", "small", "--debug"]) == 1
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_a_failed_run_is_one_line_and_exit_code_1(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "load_study", fail(cli.RunError("the disk is full")))
+    assert main(["config", "show", "small"]) == 1
+    assert capsys.readouterr().err == "capsbench: the disk is full\n"
+
+
+def test_a_fault_of_the_machine_is_one_line_that_names_the_file(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "load_study", fail(OSError(28, "No space left on device", "results/x")))
+    assert main(["config", "show", "small"]) == 1
+    assert capsys.readouterr().err == "capsbench: results/x: No space left on device\n"
+
+
+def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "load_study", fail(KeyboardInterrupt()))
+    assert main(["config", "show", "small"]) == 130
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "interrupted" in err
+    assert "again to continue" in err
 
 
 @pytest.mark.parametrize("option", ["--log", "--results"])
 def test_a_path_that_cannot_be_written_is_one_line(capsys, option):
-    assert exit_code("tables", "small", option, "configs/small.yaml/x") in (1, 2)
-    assert capsys.readouterr().err.count("\n") == 1
+    assert main(["tables", "small", option, "configs/small.yaml/x"]) in (1, 2)
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "configs/small.yaml" in err
 
 
 def test_models_counts_one_network_for_the_images_that_are_asked_for(capsys):
@@ -139,7 +214,8 @@ def test_config_show_lists_the_runs(capsys):
 def test_config_show_json_holds_what_decides_each_run(capsys):
     assert main(["config", "show", "configs/small.yaml", "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)
-    assert [(run["options"]["iterations"], run["seed"]) for run in runs] == [(1, 0), (1, 1), (3, 0), (3, 1)]
+    iterations = [(run["options"]["routing"]["iterations"], run["seed"]) for run in runs]
+    assert iterations == [(1, 0), (1, 1), (3, 0), (3, 1)]
     assert runs[0]["training"]["epochs"] == 50
 
 
@@ -147,6 +223,20 @@ def test_config_schema_is_a_json_schema(capsys):
     assert main(["config", "schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert {"name", "seeds", "experiments", "variants"} <= set(schema["required"])
+
+
+def test_data_fetch_counts_and_says_where(capsys):
+    assert main(["data", "fetch", "digits"]) == 0
+    line = capsys.readouterr().out
+    assert [
+        word for word in ("digits: ", "training and ", "test images", "checked", "embedded") if word not in line
+    ] == []
+
+
+def test_data_prepare_writes_counts_and_fingerprints(capsys):
+    assert main(["data", "prepare", "small", "digits", "--manifest", "there/digits.json"]) == 0
+    counts = json.loads(Path("there/digits.json").read_text())
+    assert f"{counts['train']['images']:,} training" in capsys.readouterr().out
 
 
 def test_log_adds_all_messages_to_a_file_too(capsys):
@@ -157,6 +247,36 @@ def test_log_adds_all_messages_to_a_file_too(capsys):
     assert log.read_text() == captured.out + captured.err
     assert captured.out
     assert captured.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_log_file_on_a_full_disk_stops_no_command(capsys):
+    assert main(["config", "show", "small", "--log", "/dev/full"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[:-1] == KEYS
+    assert err.count("\n") == 1
+    assert "/dev/full" in err
+
+
+def test_messages_of_library_modules_are_shown_and_errors_go_to_stderr(capsys, monkeypatch):
+    def speak(study: str):
+        speaker = logging.getLogger("capsbench.run.somewhere")
+        speaker.debug("nobody wants to know")
+        speaker.info("half of 100 %% is %d", 50)
+        speaker.warning("slow")
+        speaker.error("wrong")
+        raise cli.InputError("the end")
+
+    monkeypatch.setattr(cli, "load_study", speak)
+    assert main(["config", "show", "small"]) == 2
+    assert capsys.readouterr() == ("half of 100 % is 50\nslow\n", "wrong\ncapsbench: the end\n")
+
+
+def test_nothing_of_a_call_is_left_in_logging():
+    logger = logging.getLogger("capsbench")
+    before = (list(logger.handlers), logger.level, logger.propagate)
+    assert main(["config", "show", "bad", "--log", "a.log"]) == 2
+    assert (list(logger.handlers), logger.level, logger.propagate) == before
 
 
 def test_tables_of_a_study_that_has_not_run_have_dashes(capsys):
@@ -173,32 +293,35 @@ def test_tables_of_a_study_that_has_not_run_have_dashes(capsys):
     assert Path("elsewhere/small/runs.csv").read_text().count(",missing,") == 4
 
 
-def test_a_failed_run_is_one_line_and_exit_code_1(capsys, monkeypatch):
-    def fail(name: str) -> None:
-        raise cli.RunError("the disk is full")
+SPEAKER = """\
+import pathlib
+import sys
+import click
+from capsbench import cli
 
-    monkeypatch.setattr(cli, "load_study", fail)
-    assert main(["config", "show", "small"]) == 1
-    assert capsys.readouterr().err == "capsbench: the disk is full\n"
+def speak(study):
+    cli.log.info("first")
+    cli.log.info("second")
+    pathlib.Path("after").touch()
+    raise click.exceptions.Exit(0)
+
+cli.load_study = speak
+sys.exit(cli.main(["config", "show", "small"]))
+"""
 
 
-def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch):
-    def interrupt(name: str) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "load_study", interrupt)
-    assert main(["config", "show", "small"]) == 130
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_reader_that_goes_away_is_no_error():
-    command = [sys.executable, "-m", "capsbench.cli", "config", "schema"]
+@pytest.mark.parametrize(
+    "arguments", [["-m", "capsbench", "--help"], ["-c", SPEAKER]], ids=["--help", "a command that speaks"]
+)
+def test_a_reader_that_goes_away_is_no_error_and_stops_no_command(arguments):
+    command = [sys.executable, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(60) == 0
+    assert Path("after").exists() == (SPEAKER in arguments)
 
 
 def test_the_command_is_installed():
@@ -207,8 +330,14 @@ def test_the_command_is_installed():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_studies_in_configs_are_found_by_name(monkeypatch):
-    root = Path(__file__).parents[1]
-    monkeypatch.chdir(root)
-    quick = cli.load_study("quick")
-    assert quick.study.name == yaml.safe_load((root / "configs/quick.yaml").read_text())["name"]
+def test_help_waits_for_no_heavy_package():
+    heavy = {"torch", "numpy", "pandas", "mlflow", "matplotlib", "pydantic", "yaml", "scipy", "sklearn"}
+    code = f"""\
+import sys
+from capsbench.cli import main
+main(["--help"])
+main(["train", "--help"])
+print("loaded:", *sorted({heavy!r} & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1].strip() == "loaded:"

@@ -1,10 +1,15 @@
+"""Losses: first what holds for every one, so that one that is new is tested by being registered; then each by hand."""
+
 import math
 
 import pytest
 import torch
+from option_values import option_names, other_value
 
 from capsbench.losses import (
-    SpreadMargin,
+    Loss,
+    MarginLoss,
+    SpreadLoss,
     classification_loss,
     margin_loss,
     present_classes,
@@ -12,6 +17,98 @@ from capsbench.losses import (
     share_likelihood_loss,
     spread_loss,
 )
+from capsbench.registry import LOSSES
+
+B, K = 6, 5
+
+every_loss = pytest.mark.parametrize("name", LOSSES.names())
+every_option = pytest.mark.parametrize(
+    ("name", "option"), [(name, option) for name in LOSSES.names() for option in option_names(LOSSES.options(name))]
+)
+
+
+def scores_and_labels(dtype=torch.float32):
+    """Scores that may be activations or logits, in [0, 1], of which no two are alike."""
+    scores = torch.rand(B, K, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return scores.to(dtype).requires_grad_(), torch.arange(B) % K
+
+
+@every_loss
+def test_a_loss_is_a_scalar_and_a_mean_over_the_batch(name):
+    loss, (scores, labels) = LOSSES.build(name), scores_and_labels()
+    assert isinstance(loss, Loss)
+    loss.eval()
+    value = loss(scores, labels)
+    assert value.shape == ()
+    assert value.item() > 0
+    each = torch.stack([loss(scores[b : b + 1], labels[b : b + 1]) for b in range(B)])
+    torch.testing.assert_close(value, each.mean())
+
+
+@every_loss
+def test_a_loss_falls_as_the_class_stands_out(name):
+    loss, labels = LOSSES.build(name).eval(), torch.arange(3)
+    right = 0.15 + 0.7 * torch.eye(3)
+    values = [float(loss(share * right + (1 - share) * right.roll(1, 0), labels)) for share in (0.0, 0.5, 1.0)]
+    assert values[0] > values[1] > values[2]
+
+
+@every_loss
+@pytest.mark.parametrize("scores", [0.0, 1e-30, 0.5, 1.0, 100.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_value_and_gradient_are_finite(name, scores, dtype):
+    alike = torch.full((B, K), scores, dtype=dtype)
+    alone = torch.zeros(B, K, dtype=dtype).index_fill(1, torch.tensor(0), scores)  # others are zero
+    for given in (alike, alone):
+        loss = LOSSES.build(name).to(dtype)
+        leaf = given.clone().requires_grad_()
+        value = loss(leaf, torch.arange(B) % K)
+        assert value.isfinite()
+        assert torch.autograd.grad(value, leaf)[0].isfinite().all()
+
+
+@every_loss
+def test_gradients_agree_with_finite_differences(name):
+    loss, (scores, labels) = LOSSES.build(name).double().eval(), scores_and_labels(torch.float64)
+    assert torch.autograd.gradcheck(lambda x: loss(x, labels), (scores,))
+
+
+@every_loss
+def test_several_classes_in_an_image_are_taken_or_refused_in_one_line(name):
+    loss, (scores, labels) = LOSSES.build(name).eval(), scores_and_labels()
+    several = torch.stack([labels, (labels + 1) % K], dim=1).sort(dim=1).values
+    try:
+        value = loss(scores, several)
+    except ValueError as error:
+        assert "one class per image" in str(error)
+        assert "\n" not in str(error)
+        return
+    assert value.shape == ()
+    gradient = torch.autograd.grad(value, scores)[0]
+    present = present_classes(several, K).bool()
+    assert (gradient[present] <= 0).all() and (gradient[present] < 0).any()  # both classes are wanted
+    assert (gradient[~present] >= 0).all()
+
+
+@every_option
+def test_every_option_acts(name, option):
+    value, results = other_value(LOSSES.options(name), option), []
+    for options in ({}, {option: value}):
+        loss, (scores, labels) = LOSSES.build(name, **options), scores_and_labels(torch.float64)
+        results.append(sum(loss(scores, labels) for _ in range(3)))  # a schedule may start to move with the second
+    assert not torch.isclose(*results, rtol=1e-12, atol=0), f"nothing changes with {option} {value}"
+
+
+@every_loss
+def test_a_saved_loss_goes_on_where_it_was(name):
+    loss, (scores, labels) = LOSSES.build(name), scores_and_labels()
+    for _ in range(3):
+        loss(scores, labels)
+    other = LOSSES.build(name)
+    other.load_state_dict(loss.state_dict())
+    assert torch.equal(other(scores, labels), loss(scores, labels))
+    loss.eval()
+    assert torch.equal(loss(scores, labels), loss(scores, labels))  # and stands still outside training
 
 
 def test_margin_loss_by_hand():
@@ -28,12 +125,6 @@ def test_margin_loss_takes_multi_hot_targets():
     torch.testing.assert_close(margin_loss(lengths, torch.tensor([[1.0, 1.0, 0.0]])), torch.tensor(expected))
 
 
-def test_margin_loss_is_a_mean_over_the_batch():
-    lengths, targets = torch.rand(4, 10), torch.eye(10)[:4]
-    doubled = margin_loss(lengths.repeat(2, 1), targets.repeat(2, 1))
-    torch.testing.assert_close(doubled, margin_loss(lengths, targets))
-
-
 def test_margin_loss_refuses_labels_that_are_not_one_hot():
     with pytest.raises(ValueError, match="differ in shape"):
         margin_loss(torch.rand(4, 10), torch.arange(4))
@@ -48,25 +139,54 @@ def test_spread_loss_by_hand_leaves_out_the_target_class():
 
 
 def test_spread_loss_refuses_several_classes_an_image():
-    with pytest.raises(ValueError, match="one class an image"):
+    with pytest.raises(ValueError, match="one class per image"):
         spread_loss(torch.rand(2, 5), torch.tensor([[0, 1], [2, 4]]), 0.2)
 
 
+def test_the_weight_of_the_margin_loss_is_a_factor():
+    scores, labels = scores_and_labels()
+    torch.testing.assert_close(MarginLoss(weight=0.05)(scores, labels), MarginLoss()(scores, labels) / 20)
+
+
 def test_the_schedule_of_the_spread_margin():
-    margin = SpreadMargin()
+    loss = SpreadLoss()
     for step, exponent in ((0, -4), (50_000, -3), (200_000, 0), (700_000, 10), (10**7, 10)):
-        margin.step.fill_(step)
-        assert float(margin()) == pytest.approx(0.2 + 0.79 / (1 + math.exp(-exponent)), abs=1e-6)
+        loss.step.fill_(step)
+        assert float(loss.margin()) == pytest.approx(0.2 + 0.79 / (1 + math.exp(-exponent)), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "margin"),
+    [
+        ({"start": 0.5}, 0.5 + 0.79 / (1 + math.exp(2))),
+        ({"growth": 0.0}, 0.2),
+        ({"centre": -1.0}, 0.2 + 0.79 / (1 + math.exp(-1))),
+        ({"scale": 25_000.0}, 0.2 + 0.79 / 2),
+    ],
+    ids=str,
+)
+def test_options_of_the_schedule_of_the_spread_margin(options, margin):
+    loss = SpreadLoss(**options)
+    loss.step.fill_(100_000)
+    assert float(loss.margin()) == pytest.approx(margin, abs=1e-6)
 
 
 def test_steps_of_the_spread_margin_are_counted_in_training_alone_and_saved():
-    margin = SpreadMargin()
+    loss, (scores, labels) = SpreadLoss(), scores_and_labels()
     for _ in range(3):
-        margin()
-    margin.eval()()
-    other = SpreadMargin()
-    other.load_state_dict(margin.state_dict())
+        loss(scores, labels)
+    loss.eval()(scores, labels)
+    other = SpreadLoss()
+    other.load_state_dict(loss.state_dict())
     assert int(other.step) == 3
+    assert not list(other.parameters())  # the step is none
+
+
+def test_the_spread_loss_takes_the_margin_of_its_step():
+    loss, (scores, labels) = SpreadLoss(), scores_and_labels()
+    torch.testing.assert_close(loss(scores, labels), spread_loss(scores, labels, 0.2 + 0.79 / (1 + math.exp(4))))
+    loss.step.fill_(200_000)
+    torch.testing.assert_close(loss(scores, labels), spread_loss(scores, labels, 0.2 + 0.79 / 2))
 
 
 def test_share_likelihood_loss_by_hand():

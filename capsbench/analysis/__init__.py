@@ -1,1 +1,1 @@
-"""From run folders to tables, plots and a report. Imports neither torch nor mlflow: seconds on any laptop."""
+"""From run folders to tables, plots and a report."""

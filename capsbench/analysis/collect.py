@@ -1,32 +1,35 @@
-"""Run folders -> one data frame, a row for each planned run, whatever became of it."""
+"""Run folders -> one data frame with a row per planned run, whatever became of it."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from capsbench.config import Plan, Run
 from capsbench.errors import InputError
-from capsbench.options import flat_options
-from capsbench.run_folder import RunFolder, write_whole
-
-FINISHED = ("ok", "diverged", "failed")
+from capsbench.registry import flat_options
+from capsbench.run.folder import RunFolder, write_whole
+from capsbench.study import Plan, Run
 
 
 def collect(plan: Plan, results: Path) -> pd.DataFrame:
-    """Return a row for each run of a study, in the order of its file.
+    """Return a row per run of a study, in the order of its file.
 
-    status: ok, diverged, failed; running; missing (never started, or trained under another configuration than the
-    study now has, or not evaluated yet). Numbers are there for `ok` alone: test_error in % (of pairs the pair-exact
-    error, beside it per_digit_error), familiar_error, squared_error a test image, parameters, seconds of training,
-    images_per_second. unofficial: files that are not the official ones. Options of the model are columns `option.NAME`.
+    status: ok, diverged, failed, running, or missing (never started, trained under another configuration than the
+    study has now, or not evaluated yet). Only rows with status `ok` have numbers: test_error in % (for pairs of digits
+    the pair-exact error, with per_digit_error in a column of its own), familiar_error, squared_error per test image,
+    parameters, seconds of training, images_per_second. unofficial: the files that are not the official ones.
+    label: what tables and plots call the variant. Options of the network are columns `option.NAME`, with dotted names
+    for groups: option.routing, option.routing.iterations.
     """
-    return pd.DataFrame([_row(run, RunFolder.of(results, run.study, run.key)) for run in plan.runs])
+    labels = _labels(plan)
+    return pd.DataFrame([_row(run, labels, RunFolder.of(results, run.study, run.key)) for run in plan.runs])
 
 
 def learning_curves(plan: Plan, results: Path) -> pd.DataFrame:
-    """Return metrics.csv of all runs that ended well, one below the other, with experiment, variant and seed."""
+    """Return metrics.csv of all runs with status `ok`, concatenated, with experiment, variant, label and seed."""
+    labels = _labels(plan)
     frames = []
     for run in plan.runs:
         folder = RunFolder.of(results, run.study, run.key)
@@ -34,7 +37,8 @@ def learning_curves(plan: Plan, results: Path) -> pd.DataFrame:
         ended = record and record["status"] == "ok" and record["digest"] == run.digest
         if ended and folder.metrics_path.exists():
             frame = pd.read_csv(folder.metrics_path)
-            frames.append(frame.assign(experiment=run.experiment, variant=run.variant, seed=run.seed))
+            label = labels[run.experiment, run.variant]
+            frames.append(frame.assign(experiment=run.experiment, variant=run.variant, label=label, seed=run.seed))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
@@ -43,34 +47,53 @@ def write_runs(frame: pd.DataFrame, path: Path) -> None:
     write_whole(path, lambda aside: frame.to_csv(aside, index=False))
 
 
-def _row(run: Run, folder: RunFolder) -> dict[str, Any]:
+def _labels(plan: Plan) -> dict[tuple[str, str], str]:
+    """Return the label of each (experiment, variant); labels that an experiment has twice also name the variant."""
+    labels = {(run.experiment, run.variant): run.label for run in plan.runs}
+    counts = Counter((experiment, label) for (experiment, _), label in labels.items())
+    return {
+        (experiment, variant): label if counts[experiment, label] == 1 else f"{label} ({variant})"
+        for (experiment, variant), label in labels.items()
+    }
+
+
+def _row(run: Run, labels: dict[tuple[str, str], str], folder: RunFolder) -> dict[str, Any]:
     record = folder.read_record() or {}
     status = record.get("status", "missing")
     if record and record["digest"] != run.digest:
         status = "missing"
     row: dict[str, Any] = {
         "study": run.study, "experiment": run.experiment, "data_set": run.data.name, "variant": run.variant,
-        "model": run.model, "seed": run.seed, "status": status, "key": run.key,
+        "label": labels[run.experiment, run.variant], "model": run.model, "seed": run.seed, "status": status,
+        "key": run.key,
     }  # fmt: skip
     if status == "ok":
         accuracy = _evaluation(folder, "accuracy", record["started"])
-        if accuracy.get("status") != "ok":
-            row["status"] = "missing"
+        if accuracy.get("status") == "ok":
+            row |= _numbers(folder, record, accuracy)
         else:
-            row |= {"test_error": accuracy["error"], "test_images": accuracy["images"]}
-            row["per_digit_error"] = accuracy.get("per_digit_error")
-            row["familiar_error"] = _evaluation(folder, "familiar", record["started"]).get("error")
-            row["unofficial"] = "; ".join(dict.fromkeys(record["data"]["unofficial"] + accuracy["unofficial"]))
-            row["squared_error"] = _evaluation(folder, "reconstruction", record["started"]).get("squared_error")
-            row |= {k: record[k] for k in ("parameters", "seconds", "epochs", "commit")}
-            row["train_images"] = record["data"]["train_images"]
-            row["images_per_second"] = record["data"]["epoch_images"] * row["epochs"] / max(row["seconds"], 1e-9)
-    row |= {f"option.{name}": value for name, value in flat_options(run.options).items()}
-    return row
+            row["status"] = "missing"
+    return row | {f"option.{name}": value for name, value in flat_options(run.options).items()}
+
+
+def _numbers(folder: RunFolder, record: dict[str, Any], accuracy: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers of a run that was trained and evaluated."""
+    data = record["data"]
+    return {
+        "test_error": accuracy["error"],
+        "test_images": accuracy["images"],
+        "per_digit_error": accuracy.get("per_digit_error"),
+        "familiar_error": _evaluation(folder, "familiar", record["started"]).get("error"),
+        "unofficial": "; ".join(dict.fromkeys(data["unofficial"] + accuracy["unofficial"])),
+        "squared_error": _evaluation(folder, "reconstruction", record["started"]).get("squared_error"),
+        **{name: record[name] for name in ("parameters", "seconds", "epochs", "commit")},
+        "train_images": data["train_images"],
+        "images_per_second": data["epoch_images"] * record["epochs"] / max(record["seconds"], 1e-9),
+    }
 
 
 def _evaluation(folder: RunFolder, protocol: str, training_started: str) -> dict[str, Any]:
-    """Read a protocol's result; nothing if it is not there or of another training than the one that run.yaml tells."""
+    """Read the result of a protocol; empty if there is none, or if it belongs to an earlier training of the run."""
     path = folder.evaluation_path(protocol)
     try:
         found = json.loads(path.read_text()) if path.exists() else {}

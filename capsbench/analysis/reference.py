@@ -1,4 +1,4 @@
-"""A finished study as a reference that is committed: tables, plots and the provenance of every number."""
+"""A finished study as a reference to commit: tables, plots and the provenance of every number."""
 
 import shutil
 from pathlib import Path
@@ -10,26 +10,33 @@ from capsbench.analysis.collect import write_runs
 from capsbench.analysis.plots import write_plots
 from capsbench.analysis.report import summarise_provenance
 from capsbench.analysis.tables import caption, paper_table, write_table
-from capsbench.config import Plan
 from capsbench.errors import InputError
-from capsbench.run_folder import RunFolder, write_whole
+from capsbench.run.folder import RunFolder, write_whole
+from capsbench.study import Plan
+
+_OF_A_RUN = (
+    "experiment", "variant", "seed", "status", "commit", "digest", "started", "finished", "seconds", "parameters",
+    "epochs", "data",
+)  # fmt: skip
 
 
 def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path) -> None:
     """Write tables, plots, runs.csv, the study and provenance.yaml into `target`, all from the run folders.
 
-    Raises InputError where a run is missing or failed, or was not of committed code.
+    Raises:
+        InputError: a run is missing or failed, or was trained with code that is not committed.
     """
     unfinished = runs.loc[~runs["status"].isin(["ok", "diverged"]), "key"]
     if len(unfinished):
         raise InputError(
-            f"{len(unfinished)} runs of {plan.study.name} are not finished, the first: {unfinished.iloc[0]}"
+            f"{plan.study.name}: runs that are not finished: {len(unfinished)}, the first is {unfinished.iloc[0]}"
         )
     records = [RunFolder.of(results, r.study, r.key).read_record() or {} for r in plan.runs]
     loose = [r for r in records if not _is_commit(r["commit"])]
     if loose:
         raise InputError(
-            f"{len(loose)} runs were not of committed code (commit {loose[0]['commit']}): commit, then train again"
+            f"{plan.study.name}: runs trained with code that is not committed: {len(loose)}, the first with commit "
+            f"{loose[0]['commit']}; commit the code, then train again"
         )
     for name in ("tables", "plots"):
         shutil.rmtree(target / name, ignore_errors=True)
@@ -42,12 +49,8 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path)
         "study": plan.study.name,
         "made_by": f"make reference STUDY={plan.path}",
         "summary": summarise_provenance(plan, results),
-        "runs": [
-            {key: record[key] for key in ("experiment", "variant", "seed", "status", "commit", "digest", "started",
-                                          "finished", "seconds", "parameters", "epochs", "data")}
-            for record in records
-        ],
-    }  # fmt: skip
+        "runs": [{key: record[key] for key in _OF_A_RUN} for record in records],
+    }
     text = yaml.safe_dump(provenance, sort_keys=False, width=110)
     write_whole(target / "provenance.yaml", lambda aside: aside.write_text(text, encoding="utf-8"))
 

@@ -1,4 +1,4 @@
-"""One page for a study: the verdicts, the plots, the provenance. A single file that opens anywhere."""
+"""A page per study: verdicts, plots, provenance, in a single file that opens anywhere."""
 
 import base64
 from datetime import datetime
@@ -8,12 +8,12 @@ import jinja2
 import pandas as pd
 
 from capsbench.analysis.tables import caption, for_people, notes, paper_table
-from capsbench.config import Plan
-from capsbench.run_folder import RunFolder, write_whole
+from capsbench.run.folder import RunFolder, write_whole
+from capsbench.study import Plan
 
 
 def write_report(plan: Plan, results: Path, runs: pd.DataFrame) -> Path:
-    """Write results/STUDY/report.html from the runs and the plots that are there; returns its path."""
+    """Write results/STUDY/report.html from the runs and the plots that are drawn already; returns its path."""
     folder = results / plan.study.name
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("capsbench", "analysis"),
@@ -37,8 +37,8 @@ def write_report(plan: Plan, results: Path, runs: pd.DataFrame) -> Path:
 
 
 def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
-    """Gather what the finished runs rest on; several values where they differ."""
-    facts: dict[str, dict[str, None]] = {}  # an ordered set for each fact
+    """Gather what the finished runs rest on: commit, versions, machine, data; several values where runs differ."""
+    facts: dict[str, dict[str, None]] = {}  # an ordered set per fact
     seconds, starts, ends = 0.0, [], []
     for run in plan.runs:
         record = RunFolder.of(results, run.study, run.key).read_record()
@@ -55,7 +55,7 @@ def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
             "machine": f"{machine['device']}; {machine['system']} {machine['release']} {machine['architecture']}",
             f"data fingerprint ({run.data.name})": record["data"]["fingerprint"],
             f"not the official files ({run.data.name})": "; ".join(record["data"]["unofficial"]),
-            "threads a run": str(record["config"]["training"]["threads"]),
+            "threads per run": str(record["config"]["training"]["threads"]),
         }.items():
             if value:
                 facts.setdefault(name, {})[value] = None
@@ -63,7 +63,7 @@ def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
     wall = (max(ends) - min(starts)).total_seconds() if starts else 0.0
     return {
         **joined,
-        "training time, all runs added up": f"{seconds / 60:.1f} min",
+        "training time, sum over all runs": f"{seconds / 60:.1f} min",
         "wall time, first start to last end": f"{wall / 60:.1f} min",
     }
 

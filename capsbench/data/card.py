@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,82 +11,102 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from capsbench.config import Augmentation, Data
-from capsbench.data import make_feed, read_raw
-from capsbench.data.batches import Feed
-from capsbench.data.catalogue import CATALOGUE, Role
-from capsbench.data.pairs import Pairs
-from capsbench.data.prepare import prepare, roles
-from capsbench.data.raw import Raw
+from capsbench.data import make_task, read_split
+from capsbench.data.prepare import prepare, splits_of
+from capsbench.data.tasks.affine import Placed
+from capsbench.data.tasks.pairs import Pairs
+from capsbench.data.tasks.task import Task
+from capsbench.study import Data, Split, default_training
 
 EXAMPLES = 10  # of each class
+FIRST = 10_000  # images whose pixels are counted
 BINS = 8
 ZOOM = 2
 
+Tasks = dict[Split, Task]
+
 
 def write_card(data: Data, root: Path, folder: Path) -> list[Path]:
-    """Write NAME.md and NAME.png into a folder; returns the paths. Raises InputError as `prepare` does."""
-    about = prepare(data, root)
-    feeds = {role: _feed(data, root, role) for role in roles(data)}
+    """Write NAME.md and NAME.png into a folder and return their paths.
+
+    Raises:
+        InputError: as `prepare` does.
+    """
+    manifest = prepare(data, root)
+    tasks = {split: _task(data, root, split) for split in splits_of(data)}
     folder.mkdir(parents=True, exist_ok=True)
     sheet, text = folder / f"{data.name}.png", folder / f"{data.name}.md"
-    contact_sheet(data, feeds).save(sheet, optimize=True)
-    text.write_text(card_text(data, about, feeds), encoding="utf-8")
+    contact_sheet(data, tasks).save(sheet, optimize=True)
+    text.write_text(card_text(data, manifest, tasks), encoding="utf-8")
     return [text, sheet]
 
 
-def card_text(data: Data, about: dict[str, Any], feeds: dict[Role, tuple[Raw, Feed]]) -> str:
+def card_text(data: Data, manifest: dict[str, Any], tasks: Tasks) -> str:
     """Return the card as Markdown."""
-    facts = CATALOGUE[data.name]
-    shown = ", ".join(f"{k} {v}" for k, v in about["options"].items()) or "none"
-    lines = [
-        f"# {data.name}: {facts.title}", "",
-        f"![images of each class]({data.name}.png)", "",
-        f"- source: {facts.source}", f"- licence: {facts.licence}",
-        f"- a network sees: {' x '.join(map(str, facts.shape(data.options)))} (channels, height, width)",
-        f"- options: {shown}",
-    ]  # fmt: skip
-    lines += [f"- **not the official files**: {line}" for line in about["unofficial"]]
-    if isinstance(feed := feeds["test"][1], Pairs):
-        lines += [f"- {line}" for line in overlap_text(feed)]
+    facts = data.facts
+    lines = _head(data, manifest, tasks["test"])
     lines += ["", "Images of each class:" if facts.objects == 1 else "Pairs in which each class is:", ""]
     lines += _table(
         ["split", "images", *facts.classes],
-        [[role, about[role]["images"], *about[role]["images_by_class"]] for role in feeds],
+        [[split, manifest[split]["images"], *manifest[split]["images_by_class"]] for split in tasks],
     )
-    for factor in about["train"]["factors"]:
-        values = list(dict.fromkeys(v for role in feeds for v in about[role]["factors"][factor]))
-        rows = [[role, *(about[role]["factors"][factor].get(v, 0) for v in values)] for role in feeds]
+    for factor in manifest["train"]["factors"]:
+        counts = {split: manifest[split]["factors"][factor] for split in tasks}
+        values = list(dict.fromkeys(value for by_value in counts.values() for value in by_value))
         lines += ["", f"Images by {factor}" + (" (-1: unknown):" if "-1" in values else ":"), ""]
-        lines += _table(["split", *values], rows)
-    lines += ["", "Pixel values, in % of all pixels of the first 10,000 fixed images, with their mean and std:", ""]
+        lines += _table(["split", *values], [[s, *(counts[s].get(v, 0) for v in values)] for s in tasks])
+    lines += ["", f"Pixel values of the first {FIRST:,} images, in % of all pixels, with mean and std:", ""]
     edges = [f"{256 * i // BINS}-{256 * (i + 1) // BINS - 1}" for i in range(BINS)]
-    lines += _table(["split", *edges, "mean", "std"], [[role, *_pixels(feed)] for role, (_, feed) in feeds.items()])
+    lines += _table(["split", *edges, "mean", "std"], [[split, *_pixels(task)] for split, task in tasks.items()])
     lines += ["", "Fingerprints (sha256 of the arrays that the images are made from):", ""]
     lines += _table(["split", "made from", "sha256"], [
-        [role, f"{about[role]['made_from']:,} images", f"`{about[role]['fingerprint']}`"] for role in feeds
+        [s, f"{manifest[s]['made_from']:,} images", f"`{manifest[s]['fingerprint']}`"] for s in tasks
     ])  # fmt: skip
-    if facts.kind in ("pairs", "affine"):
-        lines += ["", "Fingerprints of what is made of them (sha256 of the first 10,000 fixed images):", ""]
-        lines += _table(["split", "sha256"], [[role, f"`{_fixed_hash(feed)}`"] for role, (_, feed) in feeds.items()])
+    if any(isinstance(task, Pairs | Placed) for task in tasks.values()):
+        lines += ["", f"Fingerprints of the first {FIRST:,} images that are made of them (sha256):", ""]
+        lines += _table(["split", "sha256"], [[split, f"`{_images_hash(task)}`"] for split, task in tasks.items()])
     return "\n".join(lines) + "\n"
 
 
-def overlap_text(feed: Pairs) -> list[str]:
-    """Say how far the two digits of a pair lie over one another, measured on up to 10,000 test pairs."""
-    chosen = torch.arange(min(10_000, len(feed.labels)))
-    sources = torch.cat([feed.fixed_items(part)[1] for part in chosen.split(1000)])  # [N, 2, 1, 36, 36]
+def _head(data: Data, manifest: dict[str, Any], test: Task) -> list[str]:
+    """Return the title, the picture and the facts of the whole data set."""
+    facts = data.facts
+    shown = ", ".join(f"{k} {v}" for k, v in manifest["options"].items()) or "none"
+    return [
+        f"# {data.name}: {facts.title}", "",
+        f"![images of each class]({data.name}.png)", "",
+        f"- source: {facts.source}", f"- licence: {facts.licence}",
+        f"- a network sees: {' x '.join(map(str, data.image_shape))} (channels, height, width)",
+        f"- options: {shown}",
+        *(f"- **not the official files**: {line}" for line in manifest["unofficial"]),
+        *(f"- {line}" for line in (overlap_text(test) if isinstance(test, Pairs) else [])),
+    ]  # fmt: skip
+
+
+def overlap_text(task: Pairs) -> list[str]:
+    """Describe the overlap of the two digits of a pair, measured on up to 10,000 test pairs."""
+    indices = torch.arange(min(FIRST, len(task.labels)))
+    sources = torch.cat([task.eval_images(part)[1] for part in indices.split(1000)])  # [N, 2, 1, 36, 36]
     share, union = box_overlap(sources[:, 0, 0], sources[:, 1, 0])
     return [
-        f"overlap of the two digits, measured on {len(chosen):,} test pairs: {100 * feed.frame_overlap().mean():.1f} % "
-        "of their 28x28 frames on average (S17 states 80 %, without saying of what)",
-        f"of the boxes around their ink: {100 * share.mean():.1f} % of the smaller one on average (10th percentile "
-        f"{100 * share.quantile(0.1):.0f} %), intersection over union {union.mean():.3f}",
+        f"overlap of the two digits, measured on {len(indices):,} test pairs: "
+        f"{100 * task.frame_overlap().mean():.1f} % of their 28x28 frames on average (S17 states 80 % without a "
+        "definition)",
+        f"overlap of the boxes around their ink: {100 * share.mean():.1f} % of the smaller one on average (10th "
+        f"percentile {100 * share.quantile(0.1):.0f} %), intersection over union {union.mean():.3f}",
     ]
 
 
 def box_overlap(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Bounding boxes of the ink of images uint8 [N, H, W] -> intersection over the smaller box, and over the union."""
+    """Compare the bounding boxes of the ink of two lists of images.
+
+    Args:
+        first: uint8 [N, H, W].
+        second: uint8 [N, H, W].
+
+    Returns:
+        The intersection over the smaller box, and over the union, float64 [N] each.
+    """
     tops, bottoms = zip(*(_extent((image > 0).any(dim=2)) for image in (first, second)), strict=True)
     lefts, rights = zip(*(_extent((image > 0).any(dim=1)) for image in (first, second)), strict=True)
     height = (torch.minimum(*bottoms) - torch.maximum(*tops)).clamp_min(0)
@@ -95,11 +116,11 @@ def box_overlap(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     return both / torch.minimum(*areas), both / (areas[0] + areas[1] - both)
 
 
-def contact_sheet(data: Data, feeds: dict[Role, tuple[Raw, Feed]]) -> Image.Image:
-    """Draw the first images of each class: fixed ones of every split, and training images as a network sees them."""
-    blocks = [(f"{data.name}, {role}", _examples(feed, data)) for role, (_, feed) in feeds.items()]
-    seen = _training_examples(data, feeds["train"][1])
-    blocks.insert(0, (f"{data.name}, a training batch as the network sees it", seen))
+def contact_sheet(data: Data, tasks: Tasks) -> Image.Image:
+    """Draw training images as a network sees them, then images of each class from the evaluation list of each split."""
+    seen = _training_examples(data, tasks["train"])
+    blocks = [(f"{data.name}, a training batch as the network sees it", seen)]
+    blocks += [(f"{data.name}, {split}", _examples(task)) for split, task in tasks.items()]
     strips = [_block(title, images) for title, images in blocks]
     width = max(strip.width for strip in strips)
     sheet = Image.new("RGB", (width, sum(strip.height for strip in strips)), "white")
@@ -110,38 +131,37 @@ def contact_sheet(data: Data, feeds: dict[Role, tuple[Raw, Feed]]) -> Image.Imag
     return sheet
 
 
-def _feed(data: Data, root: Path, role: Role) -> tuple[Raw, Feed]:
-    raw = read_raw(data.name, root, role, data.allow_unofficial, data.options)
-    return raw, make_feed(data.name, raw, role, data.options, torch.device("cpu"))
+def _task(data: Data, root: Path, split: Split) -> Task:
+    return make_task(data, read_split(data, root, split), split, torch.device("cpu"))
 
 
-def _examples(feed: Feed, data: Data) -> np.ndarray:
-    """Rows of classes, spread evenly through each class -> uint8 [rows, columns, H, W(, 3)]."""
+def _examples(task: Task) -> np.ndarray:
+    """Return images of each class, spread evenly through the class: uint8 [classes, EXAMPLES, H, W, 3]."""
     rows = []
-    main = feed.labels if feed.labels.ndim == 1 else feed.labels[:, 0]
+    main = task.labels if task.labels.ndim == 1 else task.labels[:, 0]
     for value in main.unique():
         members = (main == value).nonzero().flatten()
-        chosen = members[torch.linspace(0, len(members) - 1, EXAMPLES).long()]
-        images, sources = feed.fixed_items(chosen)
+        indices = members[torch.linspace(0, len(members) - 1, EXAMPLES).long()]
+        images, sources = task.eval_images(indices)
         if sources is not None:
             images = torch.cat([images, sources[:, 0], sources[:, 1]], dim=3)
         rows.append(_side_by_side(images))
     return np.stack(rows)
 
 
-def _training_examples(data: Data, feed: Feed) -> np.ndarray:
-    augmentation = Augmentation(**CATALOGUE[data.name].augmentation)
-    batch = next(feed.epoch(3 * EXAMPLES, augmentation, seed=0, epoch=1))
+def _training_examples(data: Data, task: Task) -> np.ndarray:
+    augmentation = default_training(data).augmentation
+    batch = next(task.train_batches(3 * EXAMPLES, augmentation, seed=0, epoch=1))
     images = batch.images.reshape(3, -1, *batch.images.shape[1:])
     low, high = images.amin(dim=(2, 3, 4), keepdim=True), images.amax(dim=(2, 3, 4), keepdim=True)
-    if float(low.min()) >= 0:  # not standardised: as it is
+    if float(low.min()) >= 0:  # not standardised: shown unchanged
         low, high = torch.zeros_like(low), torch.ones_like(high)
     shown = ((images - low) / (high - low).clamp_min(1e-6) * 255).round().to(torch.uint8)
     return np.stack([_side_by_side(row) for row in shown])
 
 
 def _side_by_side(images: Tensor) -> np.ndarray:
-    """Images uint8 [N, C, H, W] -> [N, H, W, 3]: colours as they are, two cameras beside one another."""
+    """Images uint8 [N, C, H, W] -> [N, H, W, 3], or [N, H, 2 W, 3] with the images of two cameras side by side."""
     if images.shape[1] == 3:
         return images.permute(0, 2, 3, 1).numpy()
     return torch.cat(list(images.unbind(1)), dim=2).unsqueeze(3).expand(-1, -1, -1, 3).numpy()
@@ -160,28 +180,33 @@ def _block(title: str, images: np.ndarray) -> Image.Image:
 
 
 def _extent(occupied: Tensor) -> tuple[Tensor, Tensor]:
-    """First occupied place and the one after the last: bool [N, L] -> two int64 [N]."""
+    """Return the first occupied place and the place after the last one: bool [N, L] -> int64 [N] each."""
     length = occupied.shape[1]
     return occupied.int().argmax(dim=1), length - occupied.flip(1).int().argmax(dim=1)
 
 
-def _fixed_hash(feed: Feed) -> str:
+def _images_hash(task: Task) -> str:
     digest = hashlib.sha256()
-    for chosen in torch.arange(min(10_000, len(feed.labels))).split(1000):
-        digest.update(feed.fixed_items(chosen)[0].numpy().tobytes())
+    for images in _first_images(task):
+        digest.update(images.numpy().tobytes())
     return digest.hexdigest()
 
 
-def _pixels(feed: Feed) -> list[str]:
-    """Share of pixels in each bin in %, mean and std."""
+def _pixels(task: Task) -> list[str]:
+    """Return the share of pixels in each bin in %, mean and std."""
     counts = torch.zeros(256, dtype=torch.float64)
-    for chosen in torch.arange(min(10_000, len(feed.labels))).split(1000):
-        counts += torch.bincount(feed.fixed_items(chosen)[0].flatten().long(), minlength=256)
+    for images in _first_images(task):
+        counts += torch.bincount(images.flatten().long(), minlength=256)
     shares = counts / counts.sum()
     values = torch.arange(256, dtype=torch.float64)
     mean = float((shares * values).sum())
     std = math.sqrt(float((shares * (values - mean) ** 2).sum()))
     return [*(f"{100 * float(part.sum()):.1f}" for part in shares.chunk(BINS)), f"{mean:.2f}", f"{std:.2f}"]
+
+
+def _first_images(task: Task) -> Iterator[Tensor]:
+    for indices in torch.arange(min(FIRST, len(task.labels))).split(1000):
+        yield task.eval_images(indices)[0]
 
 
 def _table(header: list[Any], rows: list[list[Any]]) -> list[str]:

@@ -1,67 +1,76 @@
-"""Making sure of a data set before anything trains on it: fetched, checked, counted, its caches built."""
+"""Preparing a data set before anything trains on it: fetch, check and count its files, and build its caches."""
 
-import importlib
 from pathlib import Path
 from typing import Any
 
-from capsbench.config import Data
-from capsbench.data import fingerprint, make_feed, read_raw
-from capsbench.data.catalogue import CATALOGUE, Role
+import torch
+
+from capsbench.data import fingerprint, make_task, read_split
+from capsbench.data.catalogue import CATALOGUE
+from capsbench.study import Data, Split
 
 
 def fetch(name: str, root: Path) -> None:
-    """Download what is missing of a data set's files; what is there stays, and is checked when it is read."""
+    """Download what is missing of a data set's files. Files that are there stay, and are checked when they are read."""
     facts = CATALOGUE[name]
-    if facts.needs_files:
-        for folder in facts.folders:
-            importlib.import_module(f"capsbench.data.{folder}").download(root / folder)
+    for download, folder in ((facts.download, facts.folder), (facts.download_test, facts.test_folder)):
+        if download is not None and folder is not None:
+            download(root / folder)
 
 
 def prepare(data: Data, root: Path) -> dict[str, Any]:
-    """Fetch what is missing, read every split as a study will, and return counts, labels and fingerprints.
+    """Fetch what is missing and read every split as a study will.
 
-    Raises InputError for anything that is not the official data, unless the study allows it, and for a protocol that
-    this copy cannot bear.
+    Returns:
+        The manifest: name, title and options of the data set, what is not official, and what `count` says of each
+        split.
+
+    Raises:
+        InputError: a file is not the official one and the study does not allow that, or this copy of the data lacks
+            what the options need.
     """
     fetch(data.name, root)
-    facts = CATALOGUE[data.name]
-    about: dict[str, Any] = {
+    manifest: dict[str, Any] = {
         "name": data.name,
-        "title": facts.title,
+        "title": data.facts.title,
         "options": data.options.model_dump(mode="json"),
         "unofficial": [],
     }
-    for role in roles(data):
-        split = count(data, root, role)
-        about["unofficial"] += [line for line in split.pop("unofficial") if line not in about["unofficial"]]
-        about[role] = split
-    return about
+    for split in splits_of(data):
+        counts = count(data, root, split)
+        manifest["unofficial"] += [line for line in counts.pop("unofficial") if line not in manifest["unofficial"]]
+        manifest[split] = counts
+    return manifest
 
 
-def roles(data: Data) -> list[Role]:
+def splits_of(data: Data) -> list[Split]:
     """Return the splits that a data set has under its options."""
-    familiar: list[Role] = ["familiar"] if CATALOGUE[data.name].has_familiar_test(data.options) else []
+    familiar: list[Split] = ["familiar"] if data.has_familiar_test else []
     return ["train", *familiar, "test"]
 
 
-def count(data: Data, root: Path, role: Role) -> dict[str, Any]:
-    """Read one split -> number of images, of each class, of each value of a factor; fingerprint of its arrays."""
-    import torch
+def count(data: Data, root: Path, split: Split) -> dict[str, Any]:
+    """Read one split and count its images, those of each class and those of each value of a factor.
 
-    facts = CATALOGUE[data.name]
-    raw = read_raw(data.name, root, role, data.allow_unofficial, data.options)
-    feed = make_feed(data.name, raw, role, data.options, torch.device("cpu"))
+    Returns:
+        The counts, the shape that a network sees, the fingerprint of the arrays, and what is not official.
+
+    Raises:
+        InputError: as `prepare` does.
+    """
+    raw = read_split(data, root, split)
+    task = make_task(data, raw, split, torch.device("cpu"))
     factors = {}
     for name, values in raw.factors.items():
-        if values.dtype.kind != "i":  # measured, such as affNIST's rotation: a value of its own for each image
+        if values.dtype.kind != "i":  # measured, such as affNIST's rotation: each image has a value of its own
             continue
         counted = torch.from_numpy(values).unique(return_counts=True)
         factors[name] = dict(zip(*(part.tolist() for part in counted), strict=True))
     return {
-        "images": len(feed.labels),
+        "images": len(task.labels),
         "made_from": len(raw.labels),
-        "shape": list(facts.shape(data.options)),
-        "images_by_class": feed.labels.flatten().bincount(minlength=facts.num_classes).tolist(),
+        "shape": list(data.image_shape),
+        "images_by_class": task.labels.flatten().bincount(minlength=data.facts.num_classes).tolist(),
         "factors": {name: {str(k): v for k, v in values.items()} for name, values in factors.items()},
         "fingerprint": fingerprint([raw.images, raw.labels, *raw.factors.values()]),
         "unofficial": list(raw.unofficial),

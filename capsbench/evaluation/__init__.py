@@ -1,70 +1,57 @@
-"""Evaluation of a finished run on the test set: one pass, then one module a protocol."""
+"""Evaluation of a finished run: one pass over each split, then one protocol per file.
 
-from collections.abc import Callable, Sequence
+A protocol is a function of Predictions that returns its results as a mapping, registered in the file that defines it:
+
+    @PROTOCOLS.register("accuracy", split="test")
+    def accuracy(predictions: Predictions) -> dict[str, Any]: ...
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from capsbench import data
-from capsbench.config import Run
-from capsbench.data.catalogue import CATALOGUE, Role
-from capsbench.device import claimed_device
+from capsbench.data import fingerprint, make_task, read_split
 from capsbench.errors import InputError
-from capsbench.evaluation import accuracy, reconstruction
-from capsbench.evaluation.predictions import Predictions, predict
+from capsbench.evaluation.predictions import Predictions, collect_predictions
 from capsbench.models import build_model
-from capsbench.run_folder import RunFolder, write_json, write_whole
+from capsbench.registry import PROTOCOLS
+from capsbench.run.device import claimed_device
+from capsbench.run.folder import RunFolder, write_json, write_whole
+from capsbench.study import Run, Split
 
-# protocol -> the split that it looks at, and what it measures there
-PROTOCOLS: dict[str, tuple[Role, Callable[[Predictions], dict[str, Any]]]] = {
-    "accuracy": ("test", accuracy.measure),
-    "familiar": ("familiar", accuracy.measure),
-    "reconstruction": ("test", reconstruction.measure),
-}
+__all__ = ["Predictions", "collect_predictions", "evaluate"]
 
 
 def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Measure a run under each protocol -> results by protocol, also written to evaluations/ and predictions.npz.
+    """Measure a run under each protocol and write evaluations/*.json and predictions.npz.
 
-    A run that diverged gets files that say so and hold no number. Raises InputError for a run that is not finished
-    or was trained under another configuration than the study's.
+    A run that diverged gets files that say so and hold no number.
+
+    Args:
+        run: the run, as its study has it now.
+        results: the folder of results.
+        root: the folder of raw data.
+        protocols: names of registered protocols.
+
+    Returns:
+        The results by protocol.
+
+    Raises:
+        InputError: the run is not finished, or was trained with another configuration than that of the study.
     """
     folder = RunFolder.of(results, run.study, run.key)
-    record = folder.read_record()
-    if record is None or record["status"] not in ("ok", "diverged"):
-        status = "not there" if record is None else record["status"]
-        raise InputError(f"{folder.path}: nothing to evaluate, the run is {status}; 'capsbench train' it first")
-    if record["digest"] != run.digest:
-        raise InputError(f"{folder.path}: trained under another configuration than the study's; train it again")
-
+    record = _finished_record(folder, run)
     arrays: dict[str, np.ndarray] = {}
-    found: dict[str, dict[str, Any]] = {name: {"status": "diverged"} for name in protocols}
-    if record["status"] == "ok":
-        torch.set_num_threads(run.training.threads)
-        facts = CATALOGUE[run.data.name]
-        model = build_model(run.model, facts.shape(run.data.options), facts.num_classes, **run.options)
-        model.load_state_dict(torch.load(folder.model_path, map_location="cpu", weights_only=True))
-        found = {name: {"status": "not applicable"} for name in protocols}
-        with claimed_device(run.training.device) as device:
-            for role in _roles(run):
-                raw = data.read_raw(run.data.name, root, role, run.data.allow_unofficial, run.data.options)
-                feed = data.make_feed(run.data.name, raw, role, run.data.options, device)
-                predictions = predict(model.to(device), feed)
-                if role == "test":
-                    arrays = predictions.arrays()
-                about = {
-                    "data_fingerprint": data.fingerprint([raw.images, raw.labels, *raw.factors.values()]),
-                    "unofficial": list(raw.unofficial),
-                }
-                for name in protocols:
-                    looks_at, measure = PROTOCOLS[name]
-                    if looks_at == role:
-                        found[name] = measure(predictions) | about
-    if record["status"] == "ok":  # run.yaml says what is not official of the test's files too
-        told = [line for result in found.values() for line in result.get("unofficial", [])]
-        record["data"]["unofficial"] = list(dict.fromkeys([*record["data"]["unofficial"], *told]))
+    if record["status"] == "diverged":
+        found: dict[str, dict[str, Any]] = {name: {"status": "diverged"} for name in protocols}
+    else:
+        found, arrays = _measure(run, folder, root, protocols)
+        # run.yaml names the unofficial files of the test as well
+        lines = [line for result in found.values() for line in result.get("unofficial", [])]
+        record["data"]["unofficial"] = list(dict.fromkeys([*record["data"]["unofficial"], *lines]))
         folder.write_record(record)
     write_whole(folder.predictions_path, lambda aside: _save(aside, arrays))
     for name in found:
@@ -73,9 +60,41 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> d
     return found
 
 
-def _roles(run: Run) -> tuple[Role, ...]:
-    familiar = CATALOGUE[run.data.name].has_familiar_test(run.data.options)
-    return ("test", "familiar") if familiar else ("test",)
+def _finished_record(folder: RunFolder, run: Run) -> dict[str, Any]:
+    record = folder.read_record()
+    if record is None or record["status"] not in ("ok", "diverged"):
+        status = "not there" if record is None else record["status"]
+        raise InputError(f"{folder.path}: nothing to evaluate, the run is {status}; run 'capsbench train' first")
+    if record["digest"] != run.digest:
+        raise InputError(f"{folder.path}: trained with another configuration than that of the study; train it again")
+    return record
+
+
+def _measure(
+    run: Run, folder: RunFolder, root: Path, protocols: Sequence[str]
+) -> tuple[dict[str, dict[str, Any]], dict[str, np.ndarray]]:
+    """Run the network over the splits that it is tested on -> results by protocol, arrays of the test."""
+    torch.set_num_threads(run.training.threads)
+    model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
+    model.load_state_dict(torch.load(folder.model_path, map_location="cpu", weights_only=True))
+    found: dict[str, dict[str, Any]] = {name: {"status": "not applicable"} for name in protocols}
+    arrays: dict[str, np.ndarray] = {}
+    splits: list[Split] = ["test", "familiar"] if run.data.has_familiar_test else ["test"]
+    with claimed_device(run.training.device) as device:
+        for split in splits:
+            raw = read_split(run.data, root, split)
+            predictions = collect_predictions(model.to(device), make_task(run.data, raw, split, device))
+            if split == "test":
+                arrays = predictions.arrays()
+            about = {
+                "data_fingerprint": fingerprint([raw.images, raw.labels, *raw.factors.values()]),
+                "unofficial": list(raw.unofficial),
+            }
+            for name in protocols:
+                protocol = PROTOCOLS[name]
+                if protocol.facts["split"] == split:
+                    found[name] = protocol.factory(predictions) | about
+    return found, arrays
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -6,14 +6,17 @@ import torch
 
 from capsbench.evaluation.predictions import Predictions
 from capsbench.models import predicted_classes
+from capsbench.registry import PROTOCOLS
 
 
-def measure(predictions: Predictions) -> dict[str, Any]:
+@PROTOCOLS.register("familiar", split="familiar")
+@PROTOCOLS.register("accuracy", split="test")
+def accuracy(predictions: Predictions) -> dict[str, Any]:
     """Return error and accuracy in %, counted over all images at once, and the error of each class in %.
 
-    Of pairs, `error` is the pair-exact error, under that name too: a pair is wrong unless both its digits are right
-    (S17). The per-digit error, the share of digits that were missed, stands beside it; papers that report the one
-    cannot be held against papers that report the other.
+    For pairs of digits, `error` is the pair-exact error, also given under that name: a pair is wrong unless both its
+    digits are right (S17). The per-digit error, the share of digits that were missed, is given as well; papers that
+    report the one cannot be compared with papers that report the other.
     """
     scores, labels = predictions.scores, predictions.labels
     if labels.ndim == 1:

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from capsbench.data.batches import Batch, Feed
-from capsbench.models import Output, answer
+from capsbench.data.tasks.task import Batch, Task
+from capsbench.models import Output, predict
 
 BATCH_SIZE = 500
 
@@ -40,24 +40,24 @@ class Predictions:
 
 
 @torch.no_grad()
-def predict(model: nn.Module, feed: Feed) -> Predictions:
-    """Run a network over the fixed items of a feed, both on one device; the decoder is masked by the prediction."""
+def collect_predictions(model: nn.Module, task: Task) -> Predictions:
+    """Run a network over the evaluation images of a task, both on one device; the decoder sees the predicted class."""
     model.eval()
-    objects = 1 if feed.labels.ndim == 1 else feed.labels.shape[1]
+    objects = 1 if task.labels.ndim == 1 else task.labels.shape[1]
     scores, errors, pixels = torch.zeros(()), [], 0
-    for view in range(feed.views):
+    for view in range(task.views):
         found = []
-        for batch in feed.in_order(BATCH_SIZE, view):
-            output = answer(model, batch.images, objects)
+        for batch in task.eval_batches(BATCH_SIZE, view):
+            output = predict(model, batch.images, objects)
             found.append(output.scores)
             pixels = batch.targets[0].numel()
             if output.reconstructions is not None and view == 0:
                 errors.append((output.reconstructions - batch.targets).square().flatten(1).sum(dim=1))
-        scores = scores.to(found[0]) + torch.cat(found) / feed.views
-    batch, output = _samples(model, feed, objects)
+        scores = scores.to(found[0]) + torch.cat(found) / task.views
+    batch, output = _samples(model, task, objects)
     return Predictions(
         scores=scores,
-        labels=feed.labels,
+        labels=task.labels,
         pixels=pixels,
         squared_errors=torch.cat(errors) if errors else None,
         sample_images=_bytes(batch.targets if objects == 1 else batch.images),
@@ -66,12 +66,12 @@ def predict(model: nn.Module, feed: Feed) -> Predictions:
     )
 
 
-def _samples(model: nn.Module, feed: Feed, objects: int) -> tuple[Batch, Output]:
-    """Take the first fixed item of each class."""
-    main = feed.labels if objects == 1 else feed.labels[:, 0]
+def _samples(model: nn.Module, task: Task, objects: int) -> tuple[Batch, Output]:
+    """Take the first evaluation image of each class."""
+    main = task.labels if objects == 1 else task.labels[:, 0]
     chosen = torch.stack([(main == value).nonzero()[0, 0] for value in main.unique()])
-    batch = feed.fixed_batch(chosen, 0)
-    return batch, answer(model, batch.images, objects)
+    batch = task.eval_batch(chosen, 0)
+    return batch, predict(model, batch.images, objects)
 
 
 def _bytes(images: Tensor) -> Tensor:

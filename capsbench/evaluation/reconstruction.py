@@ -1,14 +1,16 @@
-"""How well a decoder gives the test images back, masked by the predicted class."""
+"""How well a decoder reconstructs the test images, masked by the predicted class."""
 
 from typing import Any
 
 from capsbench.evaluation.predictions import Predictions
+from capsbench.registry import PROTOCOLS
 
 
-def measure(predictions: Predictions) -> dict[str, Any]:
+@PROTOCOLS.register("reconstruction", split="test")
+def reconstruction(predictions: Predictions) -> dict[str, Any]:
     """Return the squared error: the sum over an image (the scale of S17's loss) and the mean over pixels.
 
-    Of pairs both digits are given back, and the sum is over both.
+    For pairs both digits are reconstructed, and the sum is over both.
     """
     if predictions.squared_errors is None:
         return {"status": "not applicable"}

@@ -2,15 +2,14 @@
 
 from itertools import pairwise
 
-from torch import Tensor, nn
+from torch import nn
 
-from capsbench.losses import classification_loss
-from capsbench.models.output import Output
-from capsbench.options import Count, Counts, Fraction
-
-PUBLISHED_ON = ((2, 32, 32), 5)  # smallNORB
+from capsbench.losses import Labels, Scalar, classification_loss
+from capsbench.models.output import Images, Output, Targets
+from capsbench.registry import MODELS, Count, Counts, Fraction
 
 
+@MODELS.register("cnn_hinton_norb", title="CNN (H18)", published_on=((2, 32, 32), 5))
 class CnnHintonNorb(nn.Module):
     """Two 5x5 convolutions (SAME) of 32 and 64, each with ReLU and 2x2 max-pooling; 1024 units, dropout, softmax.
 
@@ -39,10 +38,10 @@ class CnnHintonNorb(nn.Module):
         layers.append(nn.Linear(hidden, num_classes))
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
+    def forward(self, images: Images, labels: Labels | None = None) -> Output:
         """Images [B, C, H, W] -> scores [B, K], logits."""
         return Output(self.layers(images))
 
-    def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Cross-entropy."""
+    def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
+        """Return the cross-entropy."""
         return {"cross_entropy": classification_loss(output.scores, labels)}

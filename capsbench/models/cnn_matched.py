@@ -1,24 +1,23 @@
-"""A plain CNN with as many parameters as another network: the fair opponent of a capsule network."""
+"""A plain CNN with as many parameters as another network, for a fair comparison with a capsule network."""
 
 import itertools
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from capsbench.losses import classification_loss
-from capsbench.models import build_model, count_parameters
-from capsbench.models.output import Output
-from capsbench.options import Fraction, Opponent
+from capsbench.losses import Labels, Scalar, classification_loss
+from capsbench.models.output import Images, Output, Targets, count_parameters
+from capsbench.registry import MODELS, Chosen, Fraction
 
 
+@MODELS.register("cnn_matched", title="CNN (matched size)")
 class CnnMatched(nn.Module):
     """Three blocks of 3x3 convolution, batch norm, ReLU, 2x2 max-pooling; one hidden layer; dropout; softmax.
 
-    `opponent` is the network to match, `opponent_options` its options: what it has in parameters for the same images
-    and classes, decoder included, this network has within 2 %. Widths are w, 2w, 4w with a hidden layer of about 8w:
-    w is the largest that leaves the count at or under the opponent's, then the hidden layer grows to meet it. The
+    `matched_to` is the network to match, with its options. The parameters that it has for the same images and classes,
+    decoder included, this network has too, within 2 %. Widths are w, 2w, 4w with a hidden layer of about 8w: w is the
+    largest that leaves the count at or under that of the other, then the hidden layer grows to meet it. The
     default on 1x28x28 and 10 classes has 8,216,347 parameters, CapsNet 8,215,568. Not from a paper: no published CNN
     has that size.
     """
@@ -28,8 +27,7 @@ class CnnMatched(nn.Module):
         image_shape: tuple[int, int, int],
         num_classes: int,
         *,
-        opponent: Opponent = "capsnet",
-        opponent_options: Mapping[str, Any] = {},
+        matched_to: Annotated[Chosen, MODELS.without("cnn_matched")] = MODELS.choose("capsnet"),
         dropout: Fraction = 0.5,
     ):
         super().__init__()
@@ -37,14 +35,14 @@ class CnnMatched(nn.Module):
         if min(height, width) < 8:
             raise ValueError(f"cnn_matched needs images of at least 8x8, not {height}x{width}")
         positions = (height // 8) * (width // 8)
-        parameters = _opponents_parameters(opponent, image_shape, num_classes, opponent_options)
+        parameters = _parameters_of(matched_to, image_shape, num_classes)
         base = 1
         while _count(channels, positions, num_classes, base + 1, 8 * (base + 1)) <= parameters:
             base += 1
         fixed = _count(channels, positions, num_classes, base, 0)
         hidden = max(1, round((parameters - fixed) / (4 * base * positions + 1 + num_classes)))
         if abs(_count(channels, positions, num_classes, base, hidden) / parameters - 1) > 0.02:
-            size = f"the {parameters:,} parameters of {opponent}"
+            size = f"the {parameters:,} parameters of {matched_to.name}"
             raise ValueError(f"no cnn_matched for {height}x{width} has {size} within 2 %")
 
         layers: list[nn.Module] = []
@@ -57,23 +55,21 @@ class CnnMatched(nn.Module):
         layers.append(nn.Linear(hidden, num_classes))
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
+    def forward(self, images: Images, labels: Labels | None = None) -> Output:
         """Images [B, C, H, W] -> scores [B, K], logits."""
         return Output(self.layers(images))
 
-    def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Cross-entropy."""
+    def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
+        """Return the cross-entropy."""
         return {"cross_entropy": classification_loss(output.scores, labels)}
 
 
-def _opponents_parameters(
-    opponent: str, image_shape: tuple[int, int, int], num_classes: int, options: Mapping[str, Any]
-) -> int:
+def _parameters_of(network: Chosen, image_shape: tuple[int, int, int], num_classes: int) -> int:
     try:
         with torch.device("meta"):  # nothing is allocated, no random number drawn
-            return count_parameters(build_model(opponent, image_shape, num_classes, **options))
+            return count_parameters(network.build(image_shape, num_classes))
     except ValueError as error:
-        raise ValueError(f"the opponent of cnn_matched: {error}") from None
+        raise ValueError(f"cnn_matched, matched_to: {error}") from None
 
 
 def _count(channels: int, positions: int, num_classes: int, base: int, hidden: int) -> int:

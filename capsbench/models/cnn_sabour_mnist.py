@@ -2,15 +2,14 @@
 
 from itertools import pairwise
 
-from torch import Tensor, nn
+from torch import nn
 
-from capsbench.losses import classification_loss
-from capsbench.models.output import Output
-from capsbench.options import Counts, Fraction
-
-PUBLISHED_ON = ((1, 28, 28), 10)  # MNIST
+from capsbench.losses import Labels, Scalar, classification_loss
+from capsbench.models.output import Images, Output, Targets
+from capsbench.registry import MODELS, Counts, Fraction
 
 
+@MODELS.register("cnn_sabour_mnist", title="CNN (S17, MNIST)", published_on=((1, 28, 28), 10))
 class CnnSabourMnist(nn.Module):
     """Three 5x5 convolutions (SAME) of 256, 256, 128, then 328 and 192 units, dropout, softmax.
 
@@ -37,10 +36,10 @@ class CnnSabourMnist(nn.Module):
         layers += [nn.Dropout(dropout), nn.Linear(hidden[-1], num_classes)]
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
+    def forward(self, images: Images, labels: Labels | None = None) -> Output:
         """Images [B, C, H, W] -> scores [B, K], logits."""
         return Output(self.layers(images))
 
-    def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Cross-entropy."""
+    def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
+        """Return the cross-entropy."""
         return {"cross_entropy": classification_loss(output.scores, labels)}

@@ -1,14 +1,13 @@
 """The baseline CNN on MultiMNIST of Sabour, Frosst, Hinton 2017 (S17), section 6."""
 
-from torch import Tensor, nn
+from torch import nn
 
-from capsbench.losses import classification_loss
-from capsbench.models.output import Output
-from capsbench.options import Count, Counts
-
-PUBLISHED_ON = ((1, 36, 36), 10)  # MultiMNIST
+from capsbench.losses import Labels, Scalar, classification_loss
+from capsbench.models.output import Images, Output, Targets
+from capsbench.registry import MODELS, Count, Counts
 
 
+@MODELS.register("cnn_sabour_multimnist", title="CNN (S17, MultiMNIST)", published_on=((1, 36, 36), 10))
 class CnnSabourMultimnist(nn.Module):
     """Convolutions 9x9 of 512 and 5x5 of 256 (SAME), each with ReLU and 2x2 max-pooling; 1024 units; K sigmoids.
 
@@ -39,10 +38,10 @@ class CnnSabourMultimnist(nn.Module):
         layers += [nn.Flatten(), nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, num_classes)]
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
+    def forward(self, images: Images, labels: Labels | None = None) -> Output:
         """Images [B, C, H, W] -> scores [B, K], logits of the sigmoids."""
         return Output(self.layers(images))
 
-    def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Cross-entropy: of a softmax for labels [B], of K sigmoids for labels [B, S] of present classes."""
+    def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
+        """Return the cross-entropy: of a softmax for labels [B], of K sigmoids for labels [B, S] of present classes."""
         return {"cross_entropy": classification_loss(output.scores, labels)}

@@ -3,20 +3,26 @@ with Capsule Networks* (CVPR), sections 3 to 5; "authors' code" is brjathu/deepc
 """
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from capsbench.decoders import masked_poses
-from capsbench.deepcaps_layers import BATCH_NORM_EPSILON, CapsCell, DeconvDecoder
-from capsbench.layers import ClassCaps
-from capsbench.losses import margin_loss, present_classes, reconstruction_loss
-from capsbench.models.output import Output
-from capsbench.options import Count, Counts, Fraction, NonNegative
+from capsbench.layers import ClassCaps, DecoderSize
+from capsbench.losses import Labels, Scalar
+from capsbench.models.output import Images, Output, Targets
+from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, Chosen, Count, Counts, Fraction
+from capsbench.routing import LayerSize, dynamic_routing, squash
+
+Maps = Float[Tensor, "batch channels rows columns"]
+NewMaps = Float[Tensor, "batch _ _ _"]
+
+BATCH_NORM_EPSILON = 1e-3  # Keras's
 
 
+@MODELS.register("deepcaps", title="DeepCaps", routing="dynamic")
 class DeepCaps(nn.Module):
     """Conv 3x3 ReLU, batch norm -> four cells of four layers of capsules -> class capsules -> decoder of one of them.
 
@@ -29,8 +35,8 @@ class DeepCaps(nn.Module):
 
     The paper was read in others' words and through the authors' code, which gives what was not told there: layer
     sizes, `capsule_bias` (on the two routed layers), batch norm with Keras's settings (`batch_norm_momentum` 0.01 here
-    is 0.99 in Keras; short trainings need more), starts of all weights, `reconstruction_weight` 0.4 on the MEAN of
-    squared errors. What that code does otherwise than its paper is said in capsbench.deepcaps_layers.
+    is 0.99 in Keras; short trainings need more), starts of all weights, the decoder's `weight` of 0.4 on the MEAN
+    of squared errors. Where that code differs from its paper, ConvCaps3D says so.
 
     Deviations: strided convolutions pad an even side at its start, not its end. Enlarged images are decoded at their
     enlarged size but compared, averaged down, at their own. The decoder ends in a sigmoid. A second training with
@@ -46,10 +52,10 @@ class DeepCaps(nn.Module):
         image_shape: tuple[int, int, int],
         num_classes: int,
         *,
-        routing: Literal["dynamic"] = "dynamic",
         iterations: Count = 3,
         conv_iterations: Count = 3,
-        reconstruction: bool = True,
+        decoder: Annotated[Chosen, DECODERS.only("deconvolutional")] | None = DECODERS.choose("deconvolutional"),
+        loss: Annotated[Chosen, LOSSES.only("margin")] = LOSSES.choose("margin"),
         input_side: Count | Literal["image"] = "image",
         conv_channels: Count = 128,
         cell_types: Counts = (32, 32, 32, 32),
@@ -57,11 +63,6 @@ class DeepCaps(nn.Module):
         class_dim: Count = 32,
         capsule_bias: bool = True,
         batch_norm_momentum: Fraction = 0.01,
-        decoder_channels: Count = 64,
-        reconstruction_weight: NonNegative = 0.4,
-        positive_margin: Fraction = 0.9,
-        negative_margin: Fraction = 0.1,
-        negative_weight: NonNegative = 0.5,
     ):
         super().__init__()
         channels, *image_sides = image_shape
@@ -76,11 +77,9 @@ class DeepCaps(nn.Module):
         needed = max(5, 2 ** (cells - 1) + 1)  # 2x2 at the least in the last cell, to halve, and in the decoder
         if min(sides) < needed:
             raise ValueError(f"deepcaps needs images of at least {needed}x{needed}, not {sides[0]}x{sides[1]}")
-        self.num_classes = num_classes
+        self.class_loss = loss.build()
         self.class_in_dim = cell_dims[-1]
         self.sides, self.image_sides = (sides[0], sides[1]), (image_sides[0], image_sides[1])
-        self.reconstruction_weight = reconstruction_weight
-        self.margins = (positive_margin, negative_margin, negative_weight)
 
         self.conv = nn.Conv2d(channels, conv_channels, kernel_size=3, padding=1)
         nn.init.xavier_uniform_(self.conv.weight)
@@ -95,18 +94,16 @@ class DeepCaps(nn.Module):
             if cell >= cells - 1:
                 in_capsules += types * math.prod(math.ceil(side / 2**cell) for side in sides)
 
-        self.class_caps = ClassCaps(
-            in_capsules, self.class_in_dim, num_classes, class_dim, routing, capsule_bias, iterations=iterations
-        )
+        size = LayerSize(in_capsules, self.class_in_dim, num_classes, class_dim)
+        self.class_caps = ClassCaps(size, ROUTINGS.choose("dynamic", iterations=iterations, bias=capsule_bias))
         bound = math.sqrt(6 / (num_classes * in_capsules * (class_dim + self.class_in_dim)))  # Keras's Glorot
-        nn.init.uniform_(self.class_caps.weight, -bound, bound)
-        if self.class_caps.bias is not None:
-            nn.init.xavier_uniform_(self.class_caps.bias)
-        self.decoder: DeconvDecoder | None = None
-        if reconstruction:
-            self.decoder = DeconvDecoder(class_dim, (channels, sides[0], sides[1]), decoder_channels)
+        nn.init.uniform_(self.class_caps.transform.weight, -bound, bound)
+        for bias in self.class_caps.routing.parameters():
+            nn.init.xavier_uniform_(bias)
+        seen = DecoderSize(num_classes, class_dim, (channels, sides[0], sides[1]))
+        self.decoder = decoder.build(seen) if decoder else None
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
+    def forward(self, images: Images, labels: Labels | None = None) -> Output:
         """Images [B, C, H, W] -> scores [B, K] (lengths of the class capsules), poses [B, K, D], the rest."""
         if self.sides != self.image_sides:
             images = F.interpolate(images, self.sides, mode="bilinear", align_corners=False)
@@ -119,23 +116,102 @@ class DeepCaps(nn.Module):
         poses, lengths, couplings = self.class_caps(inputs)  # [B, K, 32], [B, K], [B, 640, K]
         reconstructions = None
         if self.decoder is not None:
-            values = masked_poses(poses, lengths, labels).sum(dim=-2)  # [B, (S,) 32]: which class it is, is not said
-            reconstructions = self.decoder(values)  # [B, (S,) C, H, W]
+            reconstructions = self.decoder(poses, lengths, labels)  # [B, (S,) C, H, W], of any class alike
             if self.sides != self.image_sides:
                 small = F.adaptive_avg_pool2d(reconstructions.flatten(0, -4), self.image_sides)
-                reconstructions = small.unflatten(0, values.shape[:-1])
+                reconstructions = small.unflatten(0, reconstructions.shape[:-3])
         return Output(lengths, poses, reconstructions, couplings)
 
     def _flat(self, maps: Tensor) -> Tensor:
         """Maps [B, c * n, rows, columns] -> poses [B, I, n], capsule number = position x types + type (FlatCaps)."""
-        return maps.unflatten(1, (-1, self.class_in_dim)).permute(0, 3, 4, 1, 2).flatten(1, 3)
+        capsules: Tensor = maps.unflatten(1, (-1, self.class_in_dim))  # [B, c, n, rows, columns]
+        return capsules.permute(0, 3, 4, 1, 2).flatten(1, 3)
 
-    def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Margin loss, and 0.4 x the mean of squared errors over all that is reconstructed of an image."""
-        present = present_classes(labels, self.num_classes, output.scores.dtype)
-        parts = {"margin": margin_loss(output.scores, present, *self.margins)}
-        if output.reconstructions is not None:
-            values = output.reconstructions[0].numel()  # of an image: S x C x H x W
-            error = reconstruction_loss(output.reconstructions, targets) / values
-            parts["reconstruction"] = self.reconstruction_weight * error
+    def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
+        """Return the margin loss and that of the reconstructions."""
+        parts: dict[str, Scalar] = {"margin": self.class_loss(output.scores, labels)}
+        if self.decoder is not None and output.reconstructions is not None:
+            parts["reconstruction"] = self.decoder.loss(output.reconstructions, targets)
         return parts
+
+
+class ConvCaps(nn.Module):
+    """Capsules of DeepCaps from a 3x3 convolution (SAME, no bias) and a squash: the paper's routing with one iteration.
+
+    maps [B, C, rows, columns] -> maps [B, c * n, rows', columns'], rows' = rows / stride rounded up.
+    """
+
+    def __init__(self, in_channels: int, types: int, dim: int, stride: int = 1):
+        super().__init__()
+        self.dim = dim
+        self.conv = nn.Conv2d(in_channels, types * dim, kernel_size=3, stride=stride, padding=1, bias=False)
+        bound = math.sqrt(3 / math.sqrt(self.conv.weight.numel()))  # Keras's Glorot start of a tensor of six dimensions
+        nn.init.uniform_(self.conv.weight, -bound, bound)
+
+    def forward(self, maps: Maps) -> NewMaps:
+        """Maps of any channels -> maps of capsules, each shorter than one."""
+        capsules = self.conv(maps).unflatten(1, (-1, self.dim))  # [B, c, n, rows', columns']
+        return squash(capsules, dim=2).flatten(1, 2)
+
+
+class ConvCaps3D(nn.Module):
+    """Capsules from the paper's dynamic routing based on a 3D convolution; the grid stays as it is.
+
+    The input is one stack of c x n planes, over which 3D kernels of n x 3 x 3 move in steps of n planes, so that each
+    type s votes alone and all types share the kernels: a 2D convolution of each type by itself. What type s says of
+    a parent of type r at (p, q) is one vote, from the nine positions around it. The couplings k_pqrs are a softmax over
+    all parents (p, q, r), other positions included ("softmax_3D"), so that with votes [B, s, pqr, n] the rest is the
+    dynamic routing of S17. `bias` [c, n], 0.1 at the start, shared over positions, is the authors' code's.
+
+    The authors' code differs from its paper twice, and here the paper is followed: it squashes each TYPE, over all its
+    positions together; and it cuts its input into planes without moving the channels first, so that a "plane" has
+    values of several positions and elements.
+    """
+
+    def __init__(self, in_types: int, in_dim: int, types: int, dim: int, iterations: int = 3, bias: bool = True):
+        super().__init__()
+        self.in_types, self.types, self.dim, self.iterations = in_types, types, dim, iterations
+        self.weight = nn.Parameter(torch.empty(types * dim, in_dim, 3, 3))
+        std = math.sqrt(2 / (9 * in_dim)) / 0.87962566  # He's, of a normal cut at two deviations, which shrinks it
+        nn.init.trunc_normal_(self.weight, std=std, a=-2 * std, b=2 * std)
+        self.bias = nn.Parameter(torch.full((types, dim), 0.1)) if bias else None
+
+    def forward(self, maps: Maps) -> tuple[Float[Tensor, "batch _ rows columns"], Float[Tensor, "batch types parents"]]:
+        """Maps [B, c' * n', rows, columns] -> maps [B, c * n, rows, columns], couplings [B, c', rows * columns * c].
+
+        Parent number = position x types + type.
+        """
+        rows, columns = maps.shape[2:]
+        planes = maps.unflatten(1, (self.in_types, -1))  # [B, s, n', rows, columns]
+        votes = F.conv2d(planes.flatten(0, 1), self.weight, padding=1)  # [B * s, r * n, p, q]
+        votes = votes.unflatten(0, (-1, self.in_types)).unflatten(2, (self.types, self.dim))  # V [B, s, r, n, p, q]
+        votes = votes.permute(0, 1, 4, 5, 2, 3).flatten(2, 4)  # [B, s, pqr, n]
+        bias = None if self.bias is None else self.bias.repeat(rows * columns, 1)  # [pqr, n]
+        poses, couplings = dynamic_routing(votes, self.iterations, bias=bias)  # [B, pqr, n], [B, s, pqr]
+        poses = poses.unflatten(1, (rows, columns, self.types)).permute(0, 3, 4, 1, 2)  # [B, r, n, p, q]
+        return poses.flatten(1, 2), couplings
+
+
+class CapsCell(nn.Module):
+    """Capsules with stride 2, then two layers of them beside one that skips these; the two ways are added up.
+
+    The skipping layer is a ConvCaps, or a ConvCaps3D of `iterations` where these are given (the paper's last cell).
+    """
+
+    def __init__(self, in_channels: int, types: int, dim: int, iterations: int | None = None, bias: bool = True):
+        super().__init__()
+        channels = types * dim
+        self.reduce = ConvCaps(in_channels, types, dim, stride=2)
+        self.straight = nn.Sequential(ConvCaps(channels, types, dim), ConvCaps(channels, types, dim))
+        self.skip: ConvCaps | ConvCaps3D
+        if iterations is None:
+            self.skip = ConvCaps(channels, types, dim)
+        else:
+            self.skip = ConvCaps3D(types, dim, types, dim, iterations, bias)
+
+    def forward(self, maps: Maps) -> NewMaps:
+        """Maps [B, C, rows, columns] -> maps [B, c * n, rows', columns'], half as large, rounded up."""
+        maps = self.reduce(maps)
+        skipped = self.skip(maps)[0] if isinstance(self.skip, ConvCaps3D) else self.skip(maps)
+        summed: Tensor = self.straight(maps) + skipped
+        return summed

@@ -4,39 +4,38 @@ Routing*, sections on its architecture and on self-attention routing; "authors' 
 
 import itertools
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from capsbench.decoders import build_decoder, masked_poses
-from capsbench.layers import capsule_lengths
-from capsbench.losses import margin_loss, present_classes, reconstruction_loss
-from capsbench.models.output import Output
-from capsbench.options import Count, Counts, Fraction, NonNegative
+from capsbench.layers import DecoderSize
+from capsbench.losses import Labels, Scalar
+from capsbench.models.output import Images, Output, Targets
+from capsbench.registry import DECODERS, LOSSES, MODELS, Chosen, Count, Counts, Fraction
 from capsbench.routing.attention import attention_routing
 from capsbench.routing.squash import exponential_squash
 
 BATCH_NORM_EPSILON = 1e-3  # Keras's
-PUBLISHED_ON = ((1, 28, 28), 10)  # MNIST
 
 
+@MODELS.register("efficient_capsnet", title="Efficient-CapsNet", published_on=((1, 28, 28), 10), routing="attention")
 class EfficientCapsNet(nn.Module):
     """Four convolutions, each normalised -> depthwise primary capsules -> class capsules under self-attention routing.
 
     A primary capsule is `primary_dim` neighbouring channels of one position after a convolution of each channel by
     itself, with a kernel as large as the grid, so that one position is left: 16 capsules of 8. The published counts
-    are without the decoder (`reconstruction` false; with it, on 28x28x1, 1,573,168) and need these options:
+    are without the decoder (`decoder: null`; with it, on 28x28x1, 1,573,168) and need these options:
 
     - MNIST, 1x28x28, 10 classes: 161,824: the defaults.
     - MultiMNIST, 1x36x36, 10 classes: 154,656: `conv_strides` (1, 1, 2, 2), `primary_kernel` 5, `primary_stride` 2. The
       grid is 6x6, so that its last row and its last column are not seen.
     - smallNORB, 2x48x48, 5 classes: 151,664: `conv_kernels` (7, 3, 3, 3), `conv_strides` (2, 1, 1, 2), `activation`
-      "leaky_relu", `normalization` "instance", and `decoder` "convolutional".
+      "leaky_relu", `normalization` "instance", and `decoder` "convolutional" (with `weight` 0.392, `reduction` "mean").
 
     From the authors' code, where the paper is silent: batch norm after the activation, with Keras's settings
     (`batch_norm_momentum` 0.01 here is 0.99 in Keras; short trainings need more); a slope of 0.3 in "leaky_relu"; the
-    starts of all layers but the decoder's; `reconstruction_weight` 0.392 on the MEAN of squared errors whatever the
+    starts of all layers but the decoder's; the decoder's `weight` of 0.392 on the MEAN of squared errors whatever the
     image size (0.0005 of their sum at 28x28), over both sources where there are two.
 
     Deviations: normal starts are not truncated. The decoder's layers start as PyTorch has them; the convolutional one,
@@ -53,8 +52,10 @@ class EfficientCapsNet(nn.Module):
         image_shape: tuple[int, int, int],
         num_classes: int,
         *,
-        routing: Literal["attention"] = "attention",
-        reconstruction: bool = True,
+        decoder: Annotated[Chosen, DECODERS] | None = DECODERS.choose(
+            "fully_connected", weight=0.392, reduction="mean"
+        ),
+        loss: Annotated[Chosen, LOSSES.only("margin")] = LOSSES.choose("margin"),
         conv_channels: Counts = (32, 64, 64, 128),
         conv_kernels: Counts = (5, 3, 3, 3),
         conv_strides: Counts = (1, 1, 1, 2),
@@ -65,12 +66,6 @@ class EfficientCapsNet(nn.Module):
         primary_stride: Count = 1,
         primary_dim: Count = 8,
         class_dim: Count = 16,
-        decoder: Literal["fully_connected", "convolutional"] = "fully_connected",
-        decoder_hidden: Counts = (512, 1024),
-        reconstruction_weight: NonNegative = 0.392,
-        positive_margin: Fraction = 0.9,
-        negative_margin: Fraction = 0.1,
-        negative_weight: NonNegative = 0.5,
     ):
         super().__init__()
         channels, height, width = image_shape
@@ -90,10 +85,8 @@ class EfficientCapsNet(nn.Module):
             for kernel_size, stride in zip(reversed(conv_kernels), reversed(conv_strides), strict=True):
                 needed = (needed - 1) * stride + kernel_size
             raise ValueError(f"efficient_capsnet needs images of at least {needed}x{needed}, not {height}x{width}")
-        self.num_classes = num_classes
         self.primary_dim = primary_dim
-        self.reconstruction_weight = reconstruction_weight
-        self.margins = (positive_margin, negative_margin, negative_weight)
+        self.class_loss = loss.build()
 
         layers: list[nn.Module] = []
         widths = itertools.pairwise((channels, *conv_channels))
@@ -121,32 +114,25 @@ class EfficientCapsNet(nn.Module):
         nn.init.normal_(self.weight, std=math.sqrt(2 / (in_capsules * num_classes * primary_dim)))
         self.priors = nn.Parameter(torch.zeros(in_capsules, num_classes))  # B
 
-        self.decoder: nn.Module | None = None
-        if reconstruction:
-            self.decoder = build_decoder(decoder, num_classes * class_dim, image_shape, decoder_hidden)
+        self.decoder = decoder.build(DecoderSize(num_classes, class_dim, image_shape)) if decoder else None
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
+    def forward(self, images: Images, labels: Labels | None = None) -> Output:
         """Images [B, C, H, W] -> scores [B, K] (capsule lengths), poses [B, K, D], the rest."""
         maps = self.primary_conv(self.features(images))  # [B, 128, 9, 9] -> [B, 128, 1, 1]
         maps = maps.permute(0, 2, 3, 1).flatten(1)  # a position at a time, its channels in order
         inputs = exponential_squash(maps.unflatten(1, (-1, self.primary_dim)))  # u [B, 16, 8]
         votes = torch.einsum("ijcd,bid->bijc", self.weight, inputs)  # [B, 16, K, 16]
-        poses, couplings = attention_routing(votes, self.priors)  # [B, K, 16], [B, 16, K]
-        lengths = capsule_lengths(poses)  # [B, K]
+        poses, lengths, couplings = attention_routing(votes, self.priors)  # [B, K, 16], [B, K], [B, 16, K]
         reconstructions = None
         if self.decoder is not None:
-            values = masked_poses(poses, lengths, labels).flatten(-2)  # [B, (S,) K * 16]
-            reconstructions = self.decoder(values)  # [B, (S,) C, H, W]
+            reconstructions = self.decoder(poses, lengths, labels)  # [B, (S,) C, H, W]
         return Output(lengths, poses, reconstructions, couplings)
 
-    def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Margin loss, and 0.392 x the mean of squared errors over all that is reconstructed of an image."""
-        present = present_classes(labels, self.num_classes, output.scores.dtype)
-        parts = {"margin": margin_loss(output.scores, present, *self.margins)}
-        if output.reconstructions is not None:
-            values = output.reconstructions[0].numel()  # of an image: S x C x H x W
-            error = reconstruction_loss(output.reconstructions, targets) / values
-            parts["reconstruction"] = self.reconstruction_weight * error
+    def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
+        """Return the margin loss and that of the reconstructions."""
+        parts: dict[str, Scalar] = {"margin": self.class_loss(output.scores, labels)}
+        if self.decoder is not None and output.reconstructions is not None:
+            parts["reconstruction"] = self.decoder.loss(output.reconstructions, targets)
         return parts
 
 

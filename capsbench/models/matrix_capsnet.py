@@ -1,17 +1,49 @@
-"""Matrix capsules of Hinton, Sabour, Frosst 2018, *Matrix Capsules with EM Routing* (H18), section 4."""
+"""Matrix capsules of Hinton, Sabour, Frosst 2018, *Matrix Capsules with EM Routing* (H18), section 4.
 
-from typing import Literal
+A capsule has a pose of 16 numbers and an activation in (0, 1). The pose is a 4x4 matrix M whose vote is M W with W a
+4x4 matrix, or, in two rows of H18, Table 1, a vector whose vote is a 16x16 matrix times it: 16 and 256 parameters for
+each pair of a child and a parent. Either is kept as 16 numbers, a matrix row by row.
 
+Layers pass on poses [B, rows, columns, T, 16] and activations [B, rows, columns, T], T the number of types. Where the
+paper gives no number (how weights and betas start, the bias of the primary activation), it is that of the authors'
+code (google-research, capsule_em).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from capsbench.losses import SpreadMargin, classification_loss, margin_loss, present_classes, spread_loss
-from capsbench.matrix_layers import ClassMatrixCaps, ConvMatrixCaps, PrimaryMatrixCaps, receptive_field_centres
-from capsbench.models.output import Output
-from capsbench.options import Count, Counts, Fraction, NonNegative, Positive
+from capsbench.losses import Labels, Scalar
+from capsbench.models.output import Images, Output, Targets
+from capsbench.registry import LOSSES, MODELS, ROUTINGS, Chosen, Count, Counts, Positive
+from capsbench.routing.contract import Routed
+from capsbench.routing.em import AUTHORS, EMSettings, conv_em_routing, em_routing
 
-PUBLISHED_ON = ((2, 32, 32), 5)  # smallNORB
+Features = Float[Tensor, "batch channels rows columns"]
+Poses = Float[Tensor, "batch rows columns types 16"]
+Activations = Float[Tensor, "batch rows columns types"]
+
+SIDE = 4
+POSE_SIZE = SIDE * SIDE
+
+# beta_u = BETA_U_UNIT x a learnt number, so that 1 is the entropy of a unit Gaussian.
+BETA_U_UNIT = (math.log(2 * math.pi) + 1) / 2
+
+# How many numbers of votes are made at once. On a CPU 16 MiB: memory that the process keeps, where larger pieces come
+# fresh from the system each time, which costs more than making the votes twice. On a GPU 2 GiB.
+CPU_VOTES = 2**22
+GPU_VOTES = 2**29
+
+Pose = Literal["matrix", "vector"]
 
 
+@MODELS.register("matrix_capsnet", title="matrix capsules", published_on=((2, 32, 32), 5))
 class MatrixCapsNet(nn.Module):
     """Conv 5x5 stride 2 ReLU -> primary capsules -> convolutional capsules 3x3 -> class capsules, all EM-routed.
 
@@ -20,12 +52,12 @@ class MatrixCapsNet(nn.Module):
     types 68,618. That is: a bias in the first convolution, none in the primary capsules, two betas a type (shared
     over positions) in each routed layer, no batch norm.
 
-    From the authors' code, where the paper is silent: `class_temperature_factor` (the class layer's inverse
-    temperature, as a part of the others'), `damping`, `variance_floor`, `annealing`, how weights and betas start.
-    Their inverse temperature of 0.01 is the default of 0.02 here, as they sum log sigma^2 (see capsbench.routing.em).
+    From the authors' code, where the paper is silent: the settings of EM routing, `class_temperature_factor` (the class
+    layer's inverse temperature, as a part of the others'), how weights and betas start. Their inverse temperature of
+    0.01 is 0.02 here, as they sum log sigma^2 (see capsbench.routing.em).
 
-    Losses: "spread", its margin growing as SpreadMargin has it; "margin", of S17; "cross_entropy" of a softmax over the
-    class activations themselves, as in the authors' code, so that it cannot fall under log(1 + (K - 1) / e).
+    The loss `cross_entropy` is that of a softmax over the class activations themselves, as in the authors' code, so
+    that it cannot fall under log(1 + (K - 1) / e).
     """
 
     def __init__(
@@ -33,23 +65,14 @@ class MatrixCapsNet(nn.Module):
         image_shape: tuple[int, int, int],
         num_classes: int,
         *,
-        routing: Literal["em"] = "em",
-        iterations: Count = 3,
-        pose: Literal["matrix", "vector"] = "matrix",
-        loss: Literal["spread", "margin", "cross_entropy"] = "spread",
+        routing: Annotated[Chosen, ROUTINGS.only("em")] = ROUTINGS.choose("em"),
+        class_temperature_factor: Positive = 0.25,
+        loss: Annotated[Chosen, LOSSES.only("spread", "margin", "cross_entropy")] = LOSSES.choose("spread"),
+        pose: Pose = "matrix",
         coordinate_addition: bool = True,
         conv_channels: Count = 32,
         primary_types: Count = 32,
         conv_types: Counts = (32, 32),
-        inverse_temperature: Positive = 0.02,
-        class_temperature_factor: Positive = 0.25,
-        damping: Fraction = 0.1,
-        variance_floor: Positive = 0.0005,
-        annealing: Fraction = 0.95,
-        spread_margin_start: NonNegative = 0.2,
-        spread_margin_growth: NonNegative = 0.79,
-        spread_margin_centre: float = -4.0,
-        spread_margin_scale: Positive = 50000.0,
     ):
         super().__init__()
         channels, height, width = image_shape
@@ -60,12 +83,8 @@ class MatrixCapsNet(nn.Module):
             needed = (needed - 1) * stride + kernel_size
         if min(height, width) < needed:
             raise ValueError(f"matrix_capsnet needs images of at least {needed}x{needed}, not {height}x{width}")
-        self.num_classes = num_classes
-        self.loss_name = loss
-        spread_options = (spread_margin_start, spread_margin_growth, spread_margin_centre, spread_margin_scale)
-        if loss != "spread" and spread_options != (0.2, 0.79, -4.0, 50000.0):
-            raise ValueError(f"matrix_capsnet: options of the spread margin act on the spread loss, not on '{loss}'")
-        self.spread_margin = SpreadMargin(*spread_options)
+        self.loss_name, self.class_loss = loss.name, loss.build()
+        settings = EMSettings(**routing.options)
 
         self.conv = nn.Conv2d(channels, conv_channels, kernel_size=5, stride=2)
         nn.init.trunc_normal_(self.conv.weight, std=0.05, a=-0.1, b=0.1)
@@ -76,23 +95,16 @@ class MatrixCapsNet(nn.Module):
         grid = ((height - 5) // 2 + 1, (width - 5) // 2 + 1)
         types = primary_types
         for out_types, stride in zip(conv_types, strides, strict=True):
-            layers.append(
-                ConvMatrixCaps(
-                    grid, types, out_types, 3, stride, pose,
-                    iterations, inverse_temperature, damping, variance_floor, annealing,
-                )
-            )  # fmt: skip
+            layers.append(ConvMatrixCaps(grid, types, out_types, 3, stride, pose, settings))
             grid, types = layers[-1].out_grid, out_types
         self.conv_caps = nn.ModuleList(layers)
         centres = None
         if coordinate_addition:
             centres = (receptive_field_centres(height, windows), receptive_field_centres(width, windows))
-        self.class_caps = ClassMatrixCaps(
-            types, num_classes, pose, centres,
-            iterations, class_temperature_factor * inverse_temperature, damping, variance_floor, annealing,
-        )  # fmt: skip
+        class_settings = replace(settings, inverse_temperature=class_temperature_factor * settings.inverse_temperature)
+        self.class_caps = ClassMatrixCaps(types, num_classes, pose, centres, class_settings)
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
+    def forward(self, images: Images, labels: Labels | None = None) -> Output:
         """Images [B, C, H, W] -> scores [B, K] (class activations), poses [B, K, 16], couplings [B, I, K]."""
         features = self.conv(images).relu()  # [B, 32, 14, 14]
         poses, activations = self.primary_caps(features)  # [B, 14, 14, 32, 16], [B, 14, 14, 32]
@@ -101,12 +113,198 @@ class MatrixCapsNet(nn.Module):
         poses, scores, assignments = self.class_caps(poses, activations)
         return Output(scores, poses, couplings=assignments)
 
-    def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """One part, named as the option `loss`. In training mode each call is a step of the margin's schedule."""
-        if self.loss_name == "spread":
-            part = spread_loss(output.scores, labels, self.spread_margin())
-        elif self.loss_name == "margin":
-            part = margin_loss(output.scores, present_classes(labels, self.num_classes, output.scores.dtype))
+    def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
+        """Return one part, named like the loss."""
+        return {self.loss_name: self.class_loss(output.scores, labels)}
+
+
+class PrimaryMatrixCaps(nn.Module):
+    """Poses and activations from features by a 1x1 convolution without bias: in_channels x 17 x types parameters.
+
+    The activation is sigmoid(x - 1). The first 16 x types channels are poses, the last are activations; the authors'
+    code cuts the channels otherwise than it initialises them, so that nearly all start at 0.5, as all do here.
+    """
+
+    def __init__(self, in_channels: int, types: int):
+        super().__init__()
+        self.types = types
+        self.conv = nn.Conv2d(in_channels, (POSE_SIZE + 1) * types, kernel_size=1, bias=False)
+        nn.init.trunc_normal_(self.conv.weight, std=0.5, a=-1.0, b=1.0)
+
+    def forward(self, features: Features) -> tuple[Poses, Activations]:
+        """Features [B, C, rows, columns] -> poses [B, rows, columns, T, 16], activations [B, rows, columns, T]."""
+        maps = self.conv(features).permute(0, 2, 3, 1)  # [B, rows, columns, 17 T]
+        poses, logits = maps.split((POSE_SIZE * self.types, self.types), dim=3)
+        return poses.unflatten(3, (self.types, POSE_SIZE)), (logits - 1).sigmoid()
+
+
+class ConvMatrixCaps(nn.Module):
+    """Capsules on a grid, each fed by the K x K positions of its receptive field, under EM routing; no padding.
+
+    K*K x in_types x out_types transforms, and 2 betas for each of the `out_types`.
+    """
+
+    def __init__(
+        self,
+        grid: tuple[int, int],
+        in_types: int,
+        out_types: int,
+        kernel_size: int = 3,
+        stride: int = 1,
+        pose: Pose = "matrix",
+        settings: EMSettings = AUTHORS,
+    ):
+        super().__init__()
+        self.settings = settings
+        self.transforms = _transforms(kernel_size**2 * in_types, out_types, pose, std=0.3)
+        self.betas = Betas(out_types, settings.inverse_temperature, u=0.5, a=0.5, logit_unit=50.0)
+        numbers = torch.arange(grid[0] * grid[1]).view(grid)  # of the child positions
+        windows = numbers.unfold(0, kernel_size, stride).unfold(1, kernel_size, stride)
+        self.out_grid = (windows.shape[0], windows.shape[1])
+        self.child_positions: Tensor
+        self.register_buffer("child_positions", windows.flatten(2).flatten(0, 1), persistent=False)  # [P, K*K]
+
+    def forward(
+        self, poses: Poses, activations: Activations
+    ) -> tuple[
+        Float[Tensor, "batch new_rows new_columns new_types 16"], Float[Tensor, "batch new_rows new_columns new_types"]
+    ]:
+        """Poses [B, rows, columns, T, 16], activations [B, rows, columns, T] -> the same of a smaller grid.
+
+        Where the votes of the batch are large, a few samples at a time, whose votes are made again on the way back.
+        """
+        poses, activations = poses.flatten(1, 2), activations.flatten(1, 2)  # [B, C, T, 16], [B, C, T]
+        maps, (beta_u, beta_a) = _pose_maps(self.transforms), self.betas()
+        parts = list(self._parts(poses, activations))
+        if len(parts) == 1 or not torch.is_grad_enabled():
+            routed = [self._route(*part, maps, beta_u, beta_a) for part in parts]
         else:
-            part = classification_loss(output.scores, labels)
-        return {self.loss_name: part}
+            routed = [
+                checkpoint(self._route, *part, maps, beta_u, beta_a, use_reentrant=False, preserve_rng_state=False)
+                for part in parts
+            ]
+        means, activations = (torch.cat(tensors) for tensors in zip(*routed, strict=True))
+        return means.unflatten(1, self.out_grid), activations.unflatten(1, self.out_grid)
+
+    def _route(
+        self, poses: Tensor, activations: Tensor, maps: Tensor, beta_u: Tensor, beta_a: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        gathered = poses[:, self.child_positions].flatten(2, 3)  # [B, P, N, 16]
+        votes = _votes(gathered, maps)  # [B, P, N, J, 16]
+        means, activations, _ = conv_em_routing(
+            votes, activations, self.child_positions, beta_u, beta_a, self.settings
+        )  # [B, P, J, 16], [B, P, J]
+        return means, activations
+
+    def _parts(self, poses: Tensor, activations: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        children, parents = self.transforms.shape[:2]
+        elements = len(self.child_positions) * children * parents * POSE_SIZE  # the votes of a sample
+        samples = max(1, (GPU_VOTES if poses.is_cuda else CPU_VOTES) // elements)
+        yield from zip(poses.split(samples), activations.split(samples), strict=True)
+
+
+class ClassMatrixCaps(nn.Module):
+    """One capsule a class, fed by all capsules below under EM routing; transforms shared over positions.
+
+    in_types x classes transforms, and 2 betas for each class. With `centres` (rows [rows], columns [columns], as
+    `receptive_field_centres` gives them) each vote gets the row and the column of its child added: coordinate
+    addition. H18 adds them to the first two elements of the right-hand column of a matrix vote, numbers 3 and 7 of
+    16 here; codes differ, the authors' own takes numbers 0 and 1, as is done here for a vector, which has no columns.
+    """
+
+    def __init__(
+        self,
+        in_types: int,
+        classes: int,
+        pose: Pose = "matrix",
+        centres: tuple[Float[Tensor, " rows"], Float[Tensor, " columns"]] | None = None,
+        settings: EMSettings = AUTHORS,
+    ):
+        super().__init__()
+        self.settings = settings
+        self.transforms = _transforms(in_types, classes, pose, std=0.01)
+        self.betas = Betas(classes, settings.inverse_temperature, u=2.0, a=1.0, logit_unit=12.5)
+        self.coordinates: Tensor | None
+        self.register_buffer("coordinates", None if centres is None else _coordinates(*centres, pose), persistent=False)
+
+    def forward(self, poses: Poses, activations: Activations) -> Routed:
+        """As a ConvMatrixCaps gives them -> poses [B, K, 16], activations [B, K], assignments [B, I, K].
+
+        Child number = position x types + type.
+        """
+        votes = _votes(poses.flatten(1, 2), _pose_maps(self.transforms))  # [B, C, T, K, 16]
+        if self.coordinates is not None:
+            votes = votes + self.coordinates[:, None, None]  # [C, 1, 1, 16]
+        beta_u, beta_a = self.betas()
+        return em_routing(votes.flatten(1, 2), activations.flatten(1), beta_u, beta_a, **vars(self.settings))
+
+
+class Betas(nn.Module):
+    """The learnt beta_u [J] and beta_a [J] of EM routing, each kept as a number of about 1 times a unit.
+
+    They act through a small inverse temperature, and Adam moves all weights at one speed: beta_a in its own size
+    would stand still. Its unit is -logit_unit / inverse_temperature, so that a parent without data starts alike
+    whatever the inverse temperature. At 0.02, the authors' 0.01 in the terms of this code, units and starts are theirs.
+    """
+
+    def __init__(self, parents: int, inverse_temperature: float, u: float, a: float, logit_unit: float):
+        super().__init__()
+        self.beta_a_unit = -logit_unit / inverse_temperature
+        self.u = nn.Parameter(torch.full((parents,), u))
+        self.a = nn.Parameter(torch.full((parents,), a))
+
+    def forward(self) -> tuple[Float[Tensor, " parents"], Float[Tensor, " parents"]]:
+        """Nothing -> beta_u [J], beta_a [J]."""
+        return BETA_U_UNIT * self.u, self.beta_a_unit * self.a
+
+
+def receptive_field_centres(size: int, windows: list[tuple[int, int]]) -> Float[Tensor, " places"]:
+    """Where each place's receptive field has its centre along one side, from the middle of the image.
+
+    size: pixels of that side; windows: (kernel size, stride) of each layer, none padded -> [places], in units of
+    100 pixels (as the authors' code; the paper says "scaled").
+    """
+    centres = torch.arange(size) - (size - 1) / 2
+    for kernel_size, stride in windows:
+        centres = centres.unfold(0, kernel_size, stride).mean(dim=1)
+    return centres / 100
+
+
+def _coordinates(rows: Tensor, columns: Tensor, pose: Pose) -> Tensor:
+    """Rows [rows], columns [columns] -> what is added to votes, zero but for two elements, [C, 16]."""
+    coordinates = torch.zeros(len(rows), len(columns), POSE_SIZE)
+    first, second = (SIDE - 1, 2 * SIDE - 1) if pose == "matrix" else (0, 1)
+    coordinates[:, :, first] = rows[:, None]
+    coordinates[:, :, second] = columns
+    return coordinates.flatten(0, 1)
+
+
+def _transforms(children: int, parents: int, pose: Pose, std: float) -> nn.Parameter:
+    side = SIDE if pose == "matrix" else POSE_SIZE
+    transforms = nn.Parameter(torch.empty(children, parents, side, side))
+    nn.init.trunc_normal_(transforms, std=std, a=-2 * std, b=2 * std)
+    return transforms
+
+
+def _pose_maps(transforms: Tensor) -> Tensor:
+    """Transforms [N, J, 4, 4] or [N, J, 16, 16] -> what takes a pose to its votes, [N, 16, J * 16].
+
+    A 4x4 transform W is the map of M to M W, a 16x16 matrix with four copies of W along its diagonal.
+    """
+    side = transforms.shape[2]
+    if side == POSE_SIZE:
+        return transforms.permute(0, 3, 1, 2).flatten(2)
+    copies = torch.eye(SIDE, dtype=transforms.dtype, device=transforms.device)
+    maps = torch.einsum("rt,njqs->nrqjts", copies, transforms)  # element (r, q) of M to (t, s) of M W
+    return maps.flatten(3).flatten(1, 2)
+
+
+def _votes(poses: Tensor, maps: Tensor) -> Tensor:
+    """Poses [B, P, N, 16], maps [N, 16, J * 16] -> votes [B, P, N, J, 16].
+
+    One matrix product a child. A view of memory in the order [B, P, J, N, 16], in which routing goes through it.
+    """
+    votes = torch.bmm(poses.flatten(0, 1).transpose(0, 1), maps)  # [N, B * P, J * 16]
+    votes = votes.unflatten(2, (-1, POSE_SIZE)).permute(1, 2, 0, 3).contiguous()  # [B * P, J, N, 16]
+    split: Tensor = votes.unflatten(0, poses.shape[:2])
+    return split.transpose(2, 3)

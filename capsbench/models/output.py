@@ -1,8 +1,14 @@
-"""What every network returns, and what it thereby says."""
+"""What every network returns, and the predictions in it."""
 
 from typing import NamedTuple
 
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+from capsbench.losses import Scores
+
+Images = Float[Tensor, "batch channels height width"]
+Targets = Float[Tensor, "batch *objects channels height width"]
 
 
 class Output(NamedTuple):
@@ -12,22 +18,27 @@ class Output(NamedTuple):
     couplings [B, I, K] of the last routing iteration, each row summing to one.
     """
 
-    scores: Tensor
-    poses: Tensor | None = None
-    reconstructions: Tensor | None = None
-    couplings: Tensor | None = None
+    scores: Scores
+    poses: Float[Tensor, "batch classes dim"] | None = None
+    reconstructions: Targets | None = None
+    couplings: Float[Tensor, "batch children classes"] | None = None
 
 
-def predicted_classes(scores: Tensor, objects: int = 1) -> Tensor:
+def predicted_classes(scores: Scores, objects: int = 1) -> Int[Tensor, "batch ..."]:
     """Return the classes of the highest scores [B, K]: int64 [B], or [B, objects] ascending for several objects."""
     if objects == 1:
         return scores.argmax(dim=1)
     return scores.topk(objects, dim=1).indices.sort(dim=1).values
 
 
-def answer(model: nn.Module, images: Tensor, objects: int = 1) -> Output:
-    """Run a network on images whose labels it is not shown; its decoder gives back the classes that it predicts."""
+def predict(model: nn.Module, images: Images, objects: int = 1) -> Output:
+    """Run a network on images [B, C, H, W] without their labels; its decoder draws the classes that it predicts."""
     output: Output = model(images)
     if objects > 1 and output.reconstructions is not None:
         output = model(images, predicted_classes(output.scores, objects))
     return output
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Count the trainable parameters."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)

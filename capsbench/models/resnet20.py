@@ -2,16 +2,15 @@
 
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import nn
 
-from capsbench.losses import classification_loss
-from capsbench.models.output import Output
-from capsbench.options import Count, Counts
-from capsbench.residual_layers import ResidualFeatures
-
-PUBLISHED_ON = ((3, 32, 32), 10)  # CIFAR-10
+from capsbench.layers.residual import ResidualFeatures
+from capsbench.losses import Labels, Scalar, classification_loss
+from capsbench.models.output import Images, Output, Targets
+from capsbench.registry import MODELS, Count, Counts
 
 
+@MODELS.register("resnet20", title="ResNet-20", published_on=((3, 32, 32), 10))
 class ResNet20(nn.Module):
     """A 3x3 convolution, three stages of three residual blocks (16, 32, 64 channels), the mean over positions, softmax.
 
@@ -34,11 +33,11 @@ class ResNet20(nn.Module):
         self.features = ResidualFeatures("resnet20", image_shape, widths, blocks, shortcut)
         self.classifier = nn.Linear(widths[-1], num_classes)
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Output:
+    def forward(self, images: Images, labels: Labels | None = None) -> Output:
         """Images [B, C, H, W] -> scores [B, K], logits."""
         features = self.features(images)  # [B, 64, 8, 8]
         return Output(self.classifier(features.mean(dim=(2, 3))))
 
-    def loss(self, output: Output, targets: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Cross-entropy."""
+    def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
+        """Return the cross-entropy."""
         return {"cross_entropy": classification_loss(output.scores, labels)}

@@ -1,7 +1,19 @@
-"""Routing algorithms: pure functions of tensors, one module an algorithm."""
+"""Routing algorithms, one a file: the paper's procedure as a pure function, beside it the module with its options."""
 
+from capsbench.routing.contract import LayerSize, Routed, Routing, stored_votes
 from capsbench.routing.dynamic import dynamic_routing, linear_dynamic_routing
 from capsbench.routing.em import conv_em_routing, em_routing
-from capsbench.routing.squash import squash
+from capsbench.routing.squash import capsule_lengths, squash
 
-__all__ = ["conv_em_routing", "dynamic_routing", "em_routing", "linear_dynamic_routing", "squash"]
+__all__ = [
+    "LayerSize",
+    "Routed",
+    "Routing",
+    "capsule_lengths",
+    "conv_em_routing",
+    "dynamic_routing",
+    "em_routing",
+    "linear_dynamic_routing",
+    "squash",
+    "stored_votes",
+]

@@ -15,15 +15,31 @@ starts at zero. OURS: the length in the squash is softened, where theirs has no 
 """
 
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from capsbench.routing.squash import exponential_squash
+from capsbench.registry import ROUTINGS
+from capsbench.routing.contract import Activations, LayerSize, Poses, Routed, Routing, Weight, stored_votes
+from capsbench.routing.squash import capsule_lengths, exponential_squash
 
-LEARNT: dict[str, tuple[str, float]] = {"priors": ("IJ", 0.0)}
+
+@ROUTINGS.register("attention")
+class AttentionRouting(Routing):
+    """Self-attention routing; learns the log priors B [I, J]."""
+
+    def __init__(self, size: LayerSize):
+        super().__init__()
+        self.priors = nn.Parameter(torch.zeros(size.children, size.parents))
+
+    def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
+        """Route by `attention_routing`."""
+        return attention_routing(stored_votes(poses, weight), self.priors)
 
 
-def attention_routing(votes: Tensor, priors: Tensor) -> tuple[Tensor, Tensor]:
-    """Route by the agreement of each vote with all: votes [B, I, J, D], priors [I, J] -> (poses [B, J, D], couplings).
+def attention_routing(
+    votes: Float[Tensor, "batch children parents dim"], priors: Float[Tensor, "children parents"]
+) -> Routed:
+    """Route by the agreement of each vote with all: votes [B, I, J, D], priors [I, J] -> poses [B, J, D] and the rest.
 
     Activations are the lengths of the poses. The couplings [B, I, J] given back are C, whose rows sum to one; the votes
     were weighted by C + B, which the learnt B lets sum to anything, below zero included.
@@ -32,4 +48,5 @@ def attention_routing(votes: Tensor, priors: Tensor) -> tuple[Tensor, Tensor]:
     agreements = torch.einsum("bijd,bjd->bij", votes, totals) / votes.shape[3] ** 0.5  # A summed over i' [B, I, J]
     couplings = agreements.softmax(dim=2)  # C [B, I, J]
     sums = torch.einsum("bij,bijd->bjd", couplings + priors, votes)  # s [B, J, D]
-    return exponential_squash(sums), couplings
+    poses = exponential_squash(sums)  # [B, J, D]
+    return Routed(poses, capsule_lengths(poses), couplings)

@@ -6,15 +6,40 @@ Shapes: B batch, I inputs, J outputs, d input size, D output size.
 """
 
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from capsbench.routing.linear_votes import agreement, weighted_sum
-from capsbench.routing.squash import squash
+from capsbench.registry import ROUTINGS, Count
+from capsbench.routing.contract import Activations, LayerSize, Poses, Routed, Routing, Weight, check_iterations
+from capsbench.routing.kernels.linear_votes import agreement, weighted_sum
+from capsbench.routing.squash import capsule_lengths, squash
+
+
+@ROUTINGS.register("dynamic")
+class DynamicRouting(Routing):
+    """Routing by agreement, votes never stored.
+
+    detach: couplings stay outside the gradient, as in much public code. bias: learn a bias [J, D], added before each
+    squash, as in the authors' code (0.1 at the start); the paper has none.
+    """
+
+    def __init__(self, size: LayerSize, *, iterations: Count = 3, detach: bool = False, bias: bool = False):
+        super().__init__()
+        self.iterations, self.detach = iterations, detach
+        self.bias = nn.Parameter(torch.full((size.parents, size.parent_dim), 0.1)) if bias else None
+
+    def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
+        """Route by `linear_dynamic_routing`; the activations of the children are the lengths of their poses."""
+        poses, couplings = linear_dynamic_routing_with_couplings(poses, weight, self.iterations, self.detach, self.bias)
+        return Routed(poses, capsule_lengths(poses), couplings)
 
 
 def dynamic_routing(
-    votes: Tensor, iterations: int = 3, detach: bool = False, bias: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+    votes: Float[Tensor, "batch children parents dim"],
+    iterations: int = 3,
+    detach: bool = False,
+    bias: Float[Tensor, "parents dim"] | None = None,
+) -> tuple[Float[Tensor, "batch parents dim"], Float[Tensor, "batch children parents"]]:
     """Route stored votes: the paper's procedure word for word, and the oracle for the form without votes.
 
     votes [B, I, J, D], bias [J, D] or none -> (poses [B, J, D], couplings [B, I, J] of the last iteration).
@@ -22,7 +47,7 @@ def dynamic_routing(
     leave the gradient: same values, another gradient (alike at one iteration). Source: S17, Procedure 1.
     Raises ValueError where iterations < 1.
     """
-    _check_iterations(iterations)
+    check_iterations(iterations)
     routed_votes = votes.detach() if detach else votes
     routed_bias = bias.detach() if detach and bias is not None else bias
     logits = votes.new_zeros(votes.shape[:3])  # b [B, I, J], one for each sample
@@ -35,8 +60,12 @@ def dynamic_routing(
 
 
 def linear_dynamic_routing(
-    inputs: Tensor, weight: Tensor, iterations: int = 3, detach: bool = False, bias: Tensor | None = None
-) -> Tensor:
+    inputs: Float[Tensor, "batch children child_dim"],
+    weight: Float[Tensor, "children parents dim child_dim"],
+    iterations: int = 3,
+    detach: bool = False,
+    bias: Float[Tensor, "parents dim"] | None = None,
+) -> Float[Tensor, "batch parents dim"]:
     """Route inputs [B, I, d] through weight [I, J, D, d] -> poses [B, J, D], votes never stored.
 
     Equal to `dynamic_routing` on votes W_ij u_i, in value and in gradient: both the weighted sum over the votes
@@ -48,10 +77,14 @@ def linear_dynamic_routing(
 
 
 def linear_dynamic_routing_with_couplings(
-    inputs: Tensor, weight: Tensor, iterations: int = 3, detach: bool = False, bias: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+    inputs: Float[Tensor, "batch children child_dim"],
+    weight: Float[Tensor, "children parents dim child_dim"],
+    iterations: int = 3,
+    detach: bool = False,
+    bias: Float[Tensor, "parents dim"] | None = None,
+) -> tuple[Float[Tensor, "batch parents dim"], Float[Tensor, "batch children parents"]]:
     """The same as `linear_dynamic_routing`, with the last couplings [B, I, J] beside the poses [B, J, D]."""
-    _check_iterations(iterations)
+    check_iterations(iterations)
     num_outputs, out_dim = weight.shape[1:3]
     inputs = inputs.transpose(1, 2).contiguous()  # u [B, d, I]
     weight = weight.permute(1, 2, 3, 0).reshape(num_outputs, out_dim, -1)  # W_j [J, D, d * I]
@@ -84,8 +117,3 @@ def _linear_sum(couplings: Tensor | None, inputs: Tensor, weight: Tensor, bias: 
 def _weighted_sum(couplings: Tensor, votes: Tensor, bias: Tensor | None) -> Tensor:
     sums = torch.einsum("bij,bijd->bjd", couplings, votes)  # s [B, J, D]
     return sums if bias is None else sums + bias
-
-
-def _check_iterations(iterations: int) -> None:
-    if iterations < 1:
-        raise ValueError(f"routing needs at least 1 iteration, not {iterations}")

@@ -13,36 +13,89 @@ has log sigma, so that their inverse temperature of 0.01 is 0.02 here. And it de
 followed here: in convolutional layers it normalises assignments over the positions of each parent type alone, starts
 them at 1/types, and damps the first mean, towards zero.
 
-beta_a acts through lambda alone: learnt in its own size (as in `capsnet`), it hardly moves. `matrix_layers.Betas` has
-units in which it does.
+beta_a acts through lambda alone: learnt in its own size (as in `capsnet`), it hardly moves. `Betas` in
+capsbench.models.matrix_capsnet has units in which it does.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
-from capsbench.routing.moments import EPSILON, squared_distances, weighted_moments
+from capsbench.registry import ROUTINGS, Count, Fraction, Positive
+from capsbench.routing.contract import (
+    Activations,
+    LayerSize,
+    Poses,
+    Routed,
+    Routing,
+    Weight,
+    check_iterations,
+    stored_votes,
+)
+from capsbench.routing.kernels.moments import EPSILON, squared_distances, weighted_moments
 
-LEARNT = {"beta_u": ("J", 0.0), "beta_a": ("J", 0.0)}
+
+@dataclass(frozen=True)
+class EMSettings:
+    """The settings of EM routing in every network; the defaults are those of the authors' code.
+
+    `em_routing` on its own has other defaults, which programs that call it rest on.
+    """
+
+    iterations: int = 3
+    inverse_temperature: float = 0.02
+    damping: float = 0.1
+    variance_floor: float = 5e-4
+    annealing: float = 0.95
 
 
-def em_routing(
-    votes: Tensor,
-    activations: Tensor,
-    beta_u: Tensor,
-    beta_a: Tensor,
+AUTHORS = EMSettings()
+
+
+@ROUTINGS.register("em", title="EM")
+class EMRouting(Routing):
+    """EM routing; learns beta_u and beta_a [J]. The options are explained in the head of this file."""
+
+    def __init__(
+        self,
+        size: LayerSize,
+        *,
+        iterations: Count = AUTHORS.iterations,
+        inverse_temperature: Positive = AUTHORS.inverse_temperature,
+        damping: Fraction = AUTHORS.damping,
+        variance_floor: Positive = AUTHORS.variance_floor,
+        annealing: Fraction = AUTHORS.annealing,
+    ):
+        super().__init__()
+        self.settings = EMSettings(iterations, inverse_temperature, damping, variance_floor, annealing)
+        self.beta_u = nn.Parameter(torch.zeros(size.parents))
+        self.beta_a = nn.Parameter(torch.zeros(size.parents))
+
+    def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
+        """Route by `em_routing`."""
+        votes = stored_votes(poses, weight)
+        return em_routing(votes, activations, self.beta_u, self.beta_a, **vars(self.settings))
+
+
+def em_routing(  # noqa: PLR0913 (the symbols of the paper; other programs call it)
+    votes: Float[Tensor, "batch children parents dim"],
+    activations: Float[Tensor, "batch children"],
+    beta_u: Float[Tensor, " parents"],
+    beta_a: Float[Tensor, " parents"],
     iterations: int = 3,
     inverse_temperature: float = 0.01,
     damping: float = 0.0,
     variance_floor: float = 1e-4,
     annealing: float = 0.95,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Routed:
     """Route every child to every parent: H18, Procedure 1.
 
     votes [B, I, J, H], activations [B, I] in [0, 1], beta_u [J], beta_a [J]
-    -> (means [B, J, H], activations [B, J], assignments [B, I, J], which are those of the last M-step).
+    -> means [B, J, H], activations [B, J], assignments [B, I, J], which are those of the last M-step.
     One iteration is one M-step from the uniform start 1/J. From the second on, `damping` of the previous mean stays
     in the new one (the authors' code: 0.1). With `annealing` 0 the inverse temperature is the same throughout. Half
     precision is computed in float32 and returned as it came.
@@ -52,25 +105,25 @@ def em_routing(
     def share(log_likelihood: Tensor) -> Tensor:  # [B, 1, J, I]
         return log_likelihood.softmax(dim=2)
 
+    settings = EMSettings(iterations, inverse_temperature, damping, variance_floor, annealing)
     means, parent_activations, assignments = _route(
-        votes.unsqueeze(1), activations.unsqueeze(1), beta_u, beta_a, share,
-        iterations, inverse_temperature, damping, variance_floor, annealing,
-    )  # fmt: skip
-    return means.squeeze(1), parent_activations.squeeze(1), assignments.squeeze(1)
+        votes.unsqueeze(1), activations.unsqueeze(1), beta_u, beta_a, share, settings
+    )
+    return Routed(means.squeeze(1), parent_activations.squeeze(1), assignments.squeeze(1))
 
 
 def conv_em_routing(
-    votes: Tensor,
-    activations: Tensor,
-    children: Tensor,
-    beta_u: Tensor,
-    beta_a: Tensor,
-    iterations: int = 3,
-    inverse_temperature: float = 0.01,
-    damping: float = 0.0,
-    variance_floor: float = 1e-4,
-    annealing: float = 0.95,
-) -> tuple[Tensor, Tensor, Tensor]:
+    votes: Float[Tensor, "batch positions children parents dim"],
+    activations: Float[Tensor, "batch child_positions child_types"],
+    children: Int[Tensor, "positions places"],
+    beta_u: Float[Tensor, " parents"],
+    beta_a: Float[Tensor, " parents"],
+    settings: EMSettings = AUTHORS,
+) -> tuple[
+    Float[Tensor, "batch positions parents dim"],
+    Float[Tensor, "batch positions parents"],
+    Float[Tensor, "batch positions children parents"],
+]:
     """Route the children on a grid to the parents whose receptive fields hold them.
 
     votes [B, P, N, J, H] with N in the order (place in the kernel, child type), activations [B, C, T], children int64
@@ -86,9 +139,7 @@ def conv_em_routing(
         return _share_over_positions(log_likelihood, children, child_positions)
 
     gathered = activations[:, children].flatten(2)  # [B, P, N]
-    return _route(
-        votes, gathered, beta_u, beta_a, share, iterations, inverse_temperature, damping, variance_floor, annealing
-    )  # fmt: skip
+    return _route(votes, gathered, beta_u, beta_a, share, settings)
 
 
 def _route(
@@ -97,14 +148,9 @@ def _route(
     beta_u: Tensor,
     beta_a: Tensor,
     share: Callable[[Tensor], Tensor],  # unnormalised log-probabilities [B, P, J, N] -> assignments [B, P, J, N]
-    iterations: int,
-    inverse_temperature: float,
-    damping: float,
-    variance_floor: float,
-    annealing: float,
+    settings: EMSettings,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if iterations < 1:
-        raise ValueError(f"routing needs at least 1 iteration, not {iterations}")
+    check_iterations(settings.iterations)
     given = votes.dtype
     with torch.autocast(votes.device.type, enabled=False):
         votes, activations, beta_u, beta_a = (
@@ -116,7 +162,7 @@ def _route(
         assignments = share(votes.new_zeros(votes.shape[:3]).unflatten(0, positions))  # R, uniform
 
         means = variances = parent_logits = votes.new_empty(0)  # none before the first M-step
-        for iteration in range(iterations):
+        for iteration in range(settings.iterations):
             if iteration > 0:  # E-step: p_ij = N(V_ij; mu_j, sigma_j^2), R_ij = a_j p_ij / sum of these
                 distances = squared_distances(votes, means, 0.5 / variances)  # [B * P, J, N]
                 log_parent = F.logsigmoid(parent_logits) - 0.5 * variances.log().sum(dim=2)  # [B * P, J]
@@ -127,12 +173,12 @@ def _route(
             weights = (assignments * activations.unsqueeze(2)).flatten(0, 1)  # [B * P, J, N]
             mass = weights.sum(dim=2, keepdim=True)  # [B * P, J, 1]
             weighted_means, squares = weighted_moments(votes, weights)  # [B * P, J, H]
-            new_means = torch.lerp(weighted_means, means, damping) if iteration > 0 else weighted_means
+            new_means = torch.lerp(weighted_means, means, settings.damping) if iteration > 0 else weighted_means
             # the variance about the new mean, which damping has moved off the weighted one
             squares = squares + mass * (weighted_means - new_means).square()
-            means, variances = new_means, squares / (mass + EPSILON) + variance_floor
+            means, variances = new_means, squares / (mass + EPSILON) + settings.variance_floor
             costs = (beta_u + 0.5 * variances.log()) * mass  # [B * P, J, H]
-            temperature_term = inverse_temperature * (1 - annealing ** (iteration + 1))  # lambda
+            temperature_term = settings.inverse_temperature * (1 - settings.annealing ** (iteration + 1))  # lambda
             parent_logits = temperature_term * (beta_a - costs.sum(dim=2))  # [B * P, J]
 
         parent_activations = parent_logits.sigmoid()

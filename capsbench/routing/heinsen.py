@@ -22,30 +22,55 @@ Betas start at zero, as in the paper: all activations are then 1/2, and the firs
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from capsbench.routing.moments import EPSILON, squared_distances, weighted_moments
+from capsbench.registry import ROUTINGS, Count, Positive
+from capsbench.routing.contract import (
+    Activations,
+    LayerSize,
+    Poses,
+    Routed,
+    Routing,
+    Weight,
+    check_iterations,
+    stored_votes,
+)
+from capsbench.routing.kernels.moments import EPSILON, squared_distances, weighted_moments
 
-LEARNT: dict[str, tuple[str, float]] = {"beta_use": ("IJ", 0.0), "beta_ign": ("IJ", 0.0)}
+
+@ROUTINGS.register("heinsen", title="Heinsen")
+class HeinsenRouting(Routing):
+    """Heinsen's routing; learns what using and ignoring each input gains and costs, beta_use and beta_ign [I, J]."""
+
+    def __init__(self, size: LayerSize, *, iterations: Count = 3, variance_floor: Positive = 1e-5):
+        super().__init__()
+        self.iterations, self.variance_floor = iterations, variance_floor
+        self.beta_use = nn.Parameter(torch.zeros(size.children, size.parents))
+        self.beta_ign = nn.Parameter(torch.zeros(size.children, size.parents))
+
+    def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
+        """Route by `heinsen_routing`."""
+        votes = stored_votes(poses, weight)
+        return heinsen_routing(votes, activations, self.beta_use, self.beta_ign, self.iterations, self.variance_floor)
 
 
 def heinsen_routing(
-    votes: Tensor,
-    activations: Tensor,
-    beta_use: Tensor,
-    beta_ign: Tensor,
+    votes: Float[Tensor, "batch children parents dim"],
+    activations: Float[Tensor, "batch children"],
+    beta_use: Float[Tensor, "children parents"],
+    beta_ign: Float[Tensor, "children parents"],
     iterations: int = 3,
     variance_floor: float = 1e-5,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Routed:
     """Route every input to every output: He19, Algorithm 1.
 
     votes [B, I, J, D], activations [B, I] in [0, 1], beta_use and beta_ign [I, J]
-    -> (means [B, J, D], activations [B, J] in [0, 1], routing probabilities [B, I, J] of the last iteration).
+    -> means [B, J, D], activations [B, J] in [0, 1], routing probabilities [B, I, J] of the last iteration.
     One iteration is a D-step and an M-step from the uniform start 1/J. `variance_floor` is added to the variance. Half
     precision is computed in float32 and returned as it came. Raises ValueError where iterations < 1.
     """
-    if iterations < 1:
-        raise ValueError(f"routing needs at least 1 iteration, not {iterations}")
+    check_iterations(iterations)
     given = votes.dtype
     with torch.autocast(votes.device.type, enabled=False):
         votes, activations, beta_use, beta_ign = (
@@ -71,4 +96,4 @@ def heinsen_routing(
             scores = (beta_use * used - beta_ign * ignored).sum(dim=2)  # a_j [B, J]
             means, squares = weighted_moments(votes, used)  # mu [B, J, D]
             variances = squares / (used.sum(dim=2, keepdim=True) + EPSILON) + variance_floor  # sigma^2 [B, J, D]
-    return means.to(given), scores.sigmoid().to(given), probabilities.transpose(1, 2).to(given)
+    return Routed(means.to(given), scores.sigmoid().to(given), probabilities.transpose(1, 2).to(given))

@@ -21,25 +21,61 @@ in place of a squash; those are not made here.
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
-# gain and shift of LayerNorm, and the read-out, are shared by all parents of a layer, as in the authors' code
-LEARNT: dict[str, tuple[str, float]] = {"gain": ("D", 0.0), "shift": ("D", 0.0), "readout": ("D", 0.1)}
+from capsbench.registry import ROUTINGS, Count
+from capsbench.routing.contract import (
+    Activations,
+    LayerSize,
+    Poses,
+    Routed,
+    Routing,
+    Weight,
+    check_iterations,
+    stored_votes,
+)
+
+
+@ROUTINGS.register("inverted_dot_product")
+class InvertedDotProductRouting(Routing):
+    """Inverted dot-product attention; learns gain and shift of LayerNorm and the read-out, all [D].
+
+    They are shared by all parents of a layer, as in the authors' code.
+    """
+
+    def __init__(self, size: LayerSize, *, iterations: Count = 2, scale_agreement: bool = False):
+        super().__init__()
+        self.iterations, self.scale_agreement = iterations, scale_agreement
+        self.gain = nn.Parameter(torch.zeros(size.parent_dim))
+        self.shift = nn.Parameter(torch.zeros(size.parent_dim))
+        self.readout = nn.Parameter(nn.init.trunc_normal_(torch.zeros(size.parent_dim), std=0.1, a=-0.2, b=0.2))
+
+    def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
+        """Route by `inverted_dot_product_routing`."""
+        votes = stored_votes(poses, weight)
+        return inverted_dot_product_routing(
+            votes, self.gain, self.shift, self.readout, self.iterations, self.scale_agreement
+        )
 
 
 def inverted_dot_product_routing(
-    votes: Tensor, gain: Tensor, shift: Tensor, readout: Tensor, iterations: int = 2, scale_agreement: bool = False
-) -> tuple[Tensor, Tensor, Tensor]:
+    votes: Float[Tensor, "batch children parents dim"],
+    gain: Float[Tensor, " dim"],
+    shift: Float[Tensor, " dim"],
+    readout: Float[Tensor, " dim"],
+    iterations: int = 2,
+    scale_agreement: bool = False,
+) -> Routed:
     """Route stored votes: T20, Procedure 1.
 
     votes [B, I, J, D], gain, shift and readout [D]
-    -> (poses [B, J, D], activations [B, J] in [0, 1], couplings [B, I, J] of the last iteration).
+    -> poses [B, J, D], activations [B, J] in [0, 1], couplings [B, I, J] of the last iteration.
     One iteration is the uniform average over parents, as all poses start at zero: r = 1/J. The paper's CIFAR networks
     take two. With `scale_agreement` the agreement is divided by sqrt(D).
     Raises ValueError where iterations < 1.
     """
-    if iterations < 1:
-        raise ValueError(f"routing needs at least 1 iteration, not {iterations}")
+    check_iterations(iterations)
     num_parents, dim = votes.shape[2:]
     scale = dim**-0.5 if scale_agreement else 1.0
     poses = votes.new_zeros(votes.shape[0], num_parents, dim)  # p [B, J, D]
@@ -50,4 +86,4 @@ def inverted_dot_product_routing(
         sums = torch.einsum("bij,bijd->bjd", couplings, votes)
         poses = F.layer_norm(sums, (dim,)) * (1 + gain) + shift  # p [B, J, D]
     activations = (poses @ readout).sigmoid()  # [B, J]
-    return poses, activations, couplings
+    return Routed(poses, activations, couplings)

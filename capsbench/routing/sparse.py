@@ -12,21 +12,46 @@ parent dropped at one iteration may come back at the next.
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from capsbench.routing.squash import squash
+from capsbench.registry import ROUTINGS, Count
+from capsbench.routing.contract import (
+    Activations,
+    LayerSize,
+    Poses,
+    Routed,
+    Routing,
+    Weight,
+    check_iterations,
+    stored_votes,
+)
+from capsbench.routing.squash import capsule_lengths, squash
 
 
-def sparse_routing(votes: Tensor, iterations: int = 3, keep: int = 2) -> tuple[Tensor, Tensor]:
+@ROUTINGS.register("sparse")
+class SparseRouting(Routing):
+    """Sparse top-k dynamic routing; learns nothing."""
+
+    def __init__(self, size: LayerSize, *, iterations: Count = 3, keep: Count = 2):
+        super().__init__()
+        self.iterations, self.keep = iterations, keep
+
+    def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
+        """Route by `sparse_routing`."""
+        return sparse_routing(stored_votes(poses, weight), self.iterations, self.keep)
+
+
+def sparse_routing(votes: Float[Tensor, "batch children parents dim"], iterations: int = 3, keep: int = 2) -> Routed:
     """Route stored votes, each input to its `keep` outputs of highest logit.
 
-    votes [B, I, J, D] -> (poses [B, J, D], couplings [B, I, J] of the last iteration). Activations are the lengths of
-    the poses. Rows of couplings sum to one and have, but for ties, `keep` entries above zero.
+    votes [B, I, J, D] -> poses [B, J, D], activations [B, J], couplings [B, I, J] of the last iteration.
+    Activations are the lengths of the poses. Rows of couplings sum to one and have, but for ties, `keep` entries above
+    zero.
     One iteration is the uniform average; keep >= J is dynamic routing. At keep = 1 couplings are 0 or 1 and have no
     gradient, hence the default of 2. Raises ValueError where iterations < 1 or keep < 1.
     """
-    if iterations < 1:
-        raise ValueError(f"routing needs at least 1 iteration, not {iterations}")
+    check_iterations(iterations)
     if keep < 1:
         raise ValueError(f"each input keeps at least 1 coupling, not {keep}")
     logits = votes.new_zeros(votes.shape[:3])  # b [B, I, J]
@@ -34,7 +59,8 @@ def sparse_routing(votes: Tensor, iterations: int = 3, keep: int = 2) -> tuple[T
         poses = squash(_weighted_sum(_share_over_best(logits, keep), votes))  # v [B, J, D]
         logits = logits + torch.einsum("bijd,bjd->bij", votes, poses)  # the agreement û · v, of dropped outputs too
     couplings = _share_over_best(logits, keep)
-    return squash(_weighted_sum(couplings, votes)), couplings
+    poses = squash(_weighted_sum(couplings, votes))
+    return Routed(poses, capsule_lengths(poses), couplings)
 
 
 def _share_over_best(logits: Tensor, keep: int) -> Tensor:

@@ -8,16 +8,31 @@ The paper's abstract has couplings assigned "uniformly"; its full text was not a
 Frosst, Hinton 2017, so that this is their routing at one iteration, in value and in gradient.
 """
 
+from jaxtyping import Float
 from torch import Tensor
 
-from capsbench.routing.squash import squash
+from capsbench.registry import ROUTINGS
+from capsbench.routing.contract import Activations, LayerSize, Poses, Routed, Routing, Weight, stored_votes
+from capsbench.routing.squash import capsule_lengths, squash
 
 
-def uniform_routing(votes: Tensor) -> tuple[Tensor, Tensor]:
-    """Route with c_ij = 1/J: votes [B, I, J, D] -> (poses [B, J, D], couplings [B, I, J]).
+@ROUTINGS.register("uniform")
+class UniformRouting(Routing):
+    """Uniform couplings; learns nothing."""
+
+    def __init__(self, size: LayerSize):
+        super().__init__()
+
+    def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
+        """Route by `uniform_routing`."""
+        return uniform_routing(stored_votes(poses, weight))
+
+
+def uniform_routing(votes: Float[Tensor, "batch children parents dim"]) -> Routed:
+    """Route with c_ij = 1/J: votes [B, I, J, D] -> poses [B, J, D], activations [B, J], couplings [B, I, J].
 
     Activations are the lengths of the poses. Rows of couplings sum to one.
     """
     num_outputs = votes.shape[2]
     poses = squash(votes.sum(dim=1) / num_outputs)  # v [B, J, D]
-    return poses, votes.new_full(votes.shape[:3], 1 / num_outputs)
+    return Routed(poses, capsule_lengths(poses), votes.new_full(votes.shape[:3], 1 / num_outputs))

@@ -32,37 +32,74 @@ Where this departs from the code:
 import math
 
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from capsbench.routing.moments import squared_distances, weighted_moments
+from capsbench.registry import ROUTINGS, Count, Positive
+from capsbench.routing.contract import (
+    Activations,
+    LayerSize,
+    Poses,
+    Routed,
+    Routing,
+    Weight,
+    check_iterations,
+    stored_votes,
+)
+from capsbench.routing.kernels.moments import squared_distances, weighted_moments
 
-LEARNT: dict[str, tuple[str, float]] = {"beta_a": ("J", 0.0), "beta_u": ("J", 0.0), "gain": ("J", 0.0)}
+
+@ROUTINGS.register("variational_bayes", title="variational Bayes")
+class VariationalBayesRouting(Routing):
+    """Variational Bayes routing; learns beta_a, beta_u and the gain of the parents' logits, all [J]."""
+
+    def __init__(
+        self,
+        size: LayerSize,
+        *,
+        iterations: Count = 3,
+        concentration: Positive = 1.0,
+        mean_strength: Positive = 1.0,
+        inverse_scale: Positive = 1.0,
+        extra_degrees: Positive = 1.0,
+    ):
+        super().__init__()
+        self.iterations = iterations
+        self.priors = (concentration, mean_strength, inverse_scale, extra_degrees)
+        self.beta_a = nn.Parameter(torch.zeros(size.parents))
+        self.beta_u = nn.Parameter(torch.zeros(size.parents))
+        self.gain = nn.Parameter(torch.zeros(size.parents))
+
+    def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
+        """Route by `variational_bayes_routing`."""
+        votes = stored_votes(poses, weight)
+        learnt = (self.beta_a, self.beta_u, self.gain)
+        return variational_bayes_routing(votes, activations, *learnt, self.iterations, *self.priors)
 
 
-def variational_bayes_routing(
-    votes: Tensor,
-    activations: Tensor,
-    beta_a: Tensor,
-    beta_u: Tensor,
-    gain: Tensor,
+def variational_bayes_routing(  # noqa: PLR0913 (the symbols of the paper)
+    votes: Float[Tensor, "batch children parents dim"],
+    activations: Float[Tensor, "batch children"],
+    beta_a: Float[Tensor, " parents"],
+    beta_u: Float[Tensor, " parents"],
+    gain: Float[Tensor, " parents"],
     iterations: int = 3,
     concentration: float = 1.0,
     mean_strength: float = 1.0,
     inverse_scale: float = 1.0,
     extra_degrees: float = 1.0,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Routed:
     """Route every child to every parent: R20, Algorithm 1, with diagonal precisions.
 
     votes [B, I, J, D], activations [B, I] in [0, 1], beta_a, beta_u and gain [J]
-    -> (posterior means [B, J, D], activations [B, J], responsibilities [B, I, J] behind the last posterior; a child's
-    add up to one over parents).
+    -> posterior means [B, J, D], activations [B, J], responsibilities [B, I, J] behind the last posterior; a child's
+    add up to one over parents.
     One iteration is one update of the posterior from the uniform start 1/J. The priors, with the authors' values as
     defaults: `concentration` alpha_0, `mean_strength` kappa_0, `inverse_scale` the diagonal of Psi_0^-1,
     `extra_degrees` nu_0 - D. Half precision is computed in float32 and returned as it came.
     Raises ValueError where iterations < 1, or where a prior is none: the first three must be positive, the last > -1.
     """
-    if iterations < 1:
-        raise ValueError(f"routing needs at least 1 iteration, not {iterations}")
+    check_iterations(iterations)
     if min(concentration, mean_strength, inverse_scale) <= 0 or extra_degrees <= -1:
         raise ValueError(
             "concentration, mean_strength and inverse_scale must be positive and extra_degrees above -1, not "
@@ -107,4 +144,4 @@ def variational_bayes_routing(
         costs = costs - costs.mean(dim=1, keepdim=True)  # in place of their BatchNorm
         parent_logits = gain.exp() * (beta_a - (costs + beta_u))
         parent_activations = parent_logits.sigmoid()  # a_j [B, J]
-    return means.to(given), parent_activations.to(given), responsibilities.transpose(1, 2).to(given)
+    return Routed(means.to(given), parent_activations.to(given), responsibilities.transpose(1, 2).to(given))

@@ -1,4 +1,4 @@
-"""Run folders as training and evaluation leave them, written by hand: no torch."""
+"""Run folders as training and evaluation leave them, written by hand."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from studies import TABLE1
 
-from capsbench.config import Plan, Run, load_plan
-from capsbench.run_folder import RunFolder, write_json
+from capsbench.run.folder import RunFolder, write_json
+from capsbench.study import Plan, Run, load_plan
 
 STUDY = """\
 name: small_study
@@ -18,7 +19,7 @@ training: {epochs: 2}
 experiments:
   digits: {data: {name: digits, validation_images: 100}}
 variants:
-  capsnet: {model: capsnet, grid: {iterations: [1, 3]}}
+  capsnet: {model: capsnet, grid: {routing.iterations: [1, 3]}}
   cnn_matched: {model: cnn_matched}
 """
 STARTED = "2026-01-01T00:00:00Z"
@@ -57,7 +58,7 @@ def plan(make_plan: Callable[..., Plan]) -> Plan:
 def write_run(results: Path) -> Callable[..., RunFolder]:
     """Write the folder of a run that ended (or not) with a status; keywords replace values of run.yaml.
 
-    familiar, per_digit: errors that stand beside the test error. unofficial: lines about files, of training and test.
+    familiar, per_digit: further errors. unofficial: lines about files, the same for training and test.
     """
 
     def write(
@@ -95,6 +96,35 @@ def write_run(results: Path) -> Callable[..., RunFolder]:
     return write
 
 
+@pytest.fixture
+def runs_of(make_plan):
+    """The runs of the full study with some text replaced."""
+
+    def load(*changes: tuple[str, str]):
+        text = TABLE1
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        return make_plan(text).runs
+
+    return load
+
+
+@pytest.fixture
+def run_on(make_plan):
+    """A run of one model on one data set, both as YAML, under a training protocol."""
+
+    def load(data: str, variant: str, training: str = "{}"):
+        text = (
+            f"name: one\nseeds: [0]\ntraining: {training}\nexperiments: {{e: {{data: {data}}}}}\n"
+            f"variants: {{v: {variant}}}\n"
+        )
+        (run,) = make_plan(text).runs
+        return run
+
+    return load
+
+
 def _write_metrics(folder: RunFolder) -> None:
     rows = [
         {"epoch": epoch, "train_accuracy": 0.8 + epoch / 20, "validation_accuracy": 0.7 + epoch / 10}
@@ -123,7 +153,7 @@ def _write_evaluations(
     write_json(folder.evaluation_path("familiar"), {**about_familiar, **OF_THIS})
     targets = SAMPLES if per_digit is None else PAIR_SOURCES
     arrays = {"sample_images": SAMPLES if per_digit is None else targets.max(axis=1), "sample_targets": targets}
-    if run.options.get("reconstruction"):
+    if run.options.get("decoder"):
         write_json(folder.evaluation_path("reconstruction"), {"status": "ok", "squared_error": 20.5, **OF_THIS})
         arrays["sample_reconstructions"] = 255 - targets
     else:

@@ -32,7 +32,7 @@ def test_every_planned_run_has_a_row_in_the_order_of_the_study(mixed, results):
     ]  # fmt: skip
 
 
-def test_numbers_are_there_for_runs_that_ended_well_alone(mixed, results):
+def test_only_runs_that_ended_well_have_numbers(mixed, results):
     frame = collect(mixed, results)
     assert frame.loc[0, NUMBERS].to_dict() == {
         "test_error": 1.25, "test_images": 539, "squared_error": 20.5, "parameters": 1234567, "seconds": 90.0,
@@ -49,9 +49,27 @@ def test_a_network_without_decoder_has_no_squared_error(mixed, results):
 
 def test_options_are_columns_for_runs_of_any_status(mixed, results):
     frame = collect(mixed, results)
-    assert list(frame["option.iterations"].dropna()) == [1, 1, 1, 3, 3, 3]
-    assert list(frame["option.opponent"].dropna()) == ["capsnet"] * 3
-    assert list(frame["option.opponent_options.conv_channels"].dropna()) == [256] * 3
+    assert list(frame["option.routing"].dropna()) == ["dynamic"] * 6
+    assert list(frame["option.routing.iterations"].dropna()) == [1, 1, 1, 3, 3, 3]
+    assert list(frame["option.decoder"].dropna()) == ["fully_connected"] * 6
+    assert list(frame["option.matched_to"].dropna()) == ["capsnet"] * 3
+    assert list(frame["option.matched_to.conv_channels"].dropna()) == [256] * 3
+
+
+def test_the_variant_is_followed_by_its_label(make_plan, study_text, results):
+    plan = make_plan(study_text.replace("{model: capsnet,", "{model: capsnet, label: CapsNet,"))
+    frame = collect(plan, results)
+    assert list(frame.columns)[3:5] == ["variant", "label"]
+    assert list(frame["label"]) == [run.label for run in plan.runs]
+    assert [label.split(",")[0] for label in frame["label"]] == ["CapsNet"] * 6 + ["cnn_matched"] * 3
+
+
+def test_a_label_that_two_variants_share_also_names_the_variant(make_plan, study_text, write_run, results):
+    labelled = study_text.replace("{model: cnn_matched}", "{model: cnn_matched, label: CNN}")
+    plan = make_plan(labelled + "  cnn_small: {model: cnn_matched, label: CNN, options: {dropout: 0.1}}\n")
+    write_run(plan.runs[-1])
+    assert list(dict.fromkeys(collect(plan, results)["label"]))[2:] == ["CNN (cnn_matched)", "CNN (cnn_small)"]
+    assert set(learning_curves(plan, results)["label"]) == {"CNN (cnn_small)"}
 
 
 def test_a_study_that_has_not_run_is_all_missing(plan, results):
@@ -97,7 +115,7 @@ def test_a_damaged_evaluation_is_named(plan, write_run, results):
         collect(plan, results)
 
 
-def test_of_pairs_the_per_digit_error_stands_beside_the_pair_exact_one(plan, write_run, results):
+def test_pairs_have_a_per_digit_error_beside_the_pair_exact_one(plan, write_run, results):
     write_run(plan.runs[0], error=5.2, per_digit=2.7)
     write_run(plan.runs[1], error=4.0)
     frame = collect(plan, results)

@@ -1,19 +1,17 @@
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from pydantic import TypeAdapter
+from small_data import NOWHERE, data_of
 
-from capsbench.config import Data
-from capsbench.data import Raw, digits, load, mnist
+from capsbench.data import Raw, load
 from capsbench.data.card import box_overlap, write_card
 from capsbench.data.catalogue import CATALOGUE
+from capsbench.data.readers import digits
 
-NOWHERE = Path("nowhere")
-# one data set of each kind of task, small: options -> fixed items of each split; width of a picture, rows by block
+# one data set of each kind of task, small: options, images of each split, width of a picture
 CARDS = {
     "digits": ({}, {"train": 1258, "test": 539}, 28),
     "multidigits": ({"train_pairs": 400, "test_pairs": 300}, {"train": 400, "test": 300}, 3 * 36),
@@ -21,11 +19,6 @@ CARDS = {
     "toynorb": ({"lightings": 1, "view": "azimuth"}, {"train": 1350, "familiar": 1350, "test": 2700}, 2 * 48),
 }
 every_card = pytest.mark.parametrize("name", CARDS)
-
-
-def data_of(name, allow_unofficial=False, **options):
-    facts = {"name": name, "options": options, "allow_unofficial": allow_unofficial}
-    return TypeAdapter(Data).validate_python(facts)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +36,8 @@ def table_below(text, heading):
 
 
 def test_there_is_a_card_here_of_each_kind():
-    assert {CATALOGUE[name].kind for name in CARDS} == {facts.kind for facts in CATALOGUE.values()}
+    kinds = {name: facts.task.__module__ for name, facts in CATALOGUE.items()}
+    assert {kinds[name] for name in CARDS} == set(kinds.values())
 
 
 @every_card
@@ -86,7 +80,7 @@ def test_a_card_counts_images_and_classes(cards, name):
 @every_card
 def test_a_card_counts_the_pixels(cards, name):
     options, splits, _ = CARDS[name]
-    header, *rows = table_below(cards[name][0].read_text(), "with their mean and std:")
+    header, *rows = table_below(cards[name][0].read_text(), "with mean and std:")
     assert header[1] == "0-31"
     assert header[-3:] == ["224-255", "mean", "std"]
     for split, *shares, mean, std in rows:
@@ -124,7 +118,7 @@ def test_the_picture_shows_ten_examples_of_each_class_in_every_split(cards, name
     with Image.open(cards[name][1]) as sheet:
         sheet.load()
         pixels = np.asarray(sheet)
-    classes = 9 if facts.objects == 2 else facts.num_classes  # a pair stands under its lower class
+    classes = 9 if facts.objects == 2 else facts.num_classes  # a pair is shown under its lower class
     channels, height, seen = facts.image_shape
     side = 48 if name == "toynorb" else height
     fixed = len(splits) * (22 + 2 * classes * (side + 2))
@@ -162,22 +156,18 @@ def test_the_overlap_of_boxes_by_hand():
     torch.testing.assert_close(union, torch.tensor([10 / 80, 4 / 40, 0.0], dtype=torch.float64))
 
 
-def test_a_card_of_unofficial_files_says_so(monkeypatch, tmp_path):
+def test_a_card_of_unofficial_files_says_so(in_catalogue, tmp_path):
     raw = digits.read(NOWHERE, "test")
     copy = Raw(raw.images, raw.labels, {}, ("train-images: md5 12, the official file's is 34",))
-    monkeypatch.setattr(mnist, "read", lambda *_: copy)
-    monkeypatch.setattr(mnist, "download", lambda folder: None)
+    in_catalogue("mnist", read=lambda *_: copy, download=lambda folder: None)
     text, _ = write_card(data_of("mnist", allow_unofficial=True), tmp_path, tmp_path / "cards")
     assert "- **not the official files**: train-images: md5 12, the official file's is 34\n" in text.read_text()
 
 
-def test_unknown_poses_are_named_in_the_table(monkeypatch, tmp_path):
-    from capsbench.data import smallnorb
-
+def test_unknown_poses_are_named_in_the_table(in_catalogue, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (50, 2, 48, 48), dtype=np.uint8)
     copy = Raw(images, np.arange(50) % 5, {"azimuth": np.full(50, -1)}, ("a copy",))
-    monkeypatch.setattr(smallnorb, "read", lambda *_: copy)
-    monkeypatch.setattr(smallnorb, "download", lambda folder: None)
+    in_catalogue("smallnorb", read=lambda *_: copy, download=lambda folder: None)
     text, _ = write_card(data_of("smallnorb", allow_unofficial=True), tmp_path, tmp_path / "cards")
     assert table_below(text.read_text(), "Images by azimuth (-1: unknown):") == [
         ["split", "-1"], ["train", "50"], ["test", "50"],

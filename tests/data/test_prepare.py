@@ -1,32 +1,29 @@
 import json
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from pydantic import TypeAdapter
+from small_data import NOWHERE, data_of
 
-from capsbench.config import Data
-from capsbench.data import Raw, affnist, cifar10, load, mnist, prepare, smallnorb
+from capsbench.data import Raw, load
 from capsbench.data.catalogue import CATALOGUE
-from capsbench.data.prepare import count, fetch, roles
+from capsbench.data.prepare import count, fetch, prepare, splits_of
 from capsbench.errors import InputError
-
-NOWHERE = Path("nowhere")
-
-
-def data_of(name, allow_unofficial=False, **options):
-    facts = {"name": name, "options": options, "allow_unofficial": allow_unofficial}
-    return TypeAdapter(Data).validate_python(facts)
 
 
 @pytest.fixture
 def fetched(monkeypatch):
-    """The folders that a download was asked for, by module; none is made."""
+    """What was to be downloaded, as (reader, folder); nothing is."""
     asked = []
-    for module in (mnist, affnist, smallnorb, cifar10):
-        name = module.__name__.split(".")[-1]
-        monkeypatch.setattr(module, "download", lambda folder, name=name: asked.append((name, folder)))
+
+    def instead_of(download):
+        reader = download and download.__module__.split(".")[-1]
+        return download and (lambda folder: asked.append((reader, folder)))
+
+    for name, facts in CATALOGUE.items():
+        there = {key: instead_of(getattr(facts, key)) for key in ("download", "download_test")}
+        monkeypatch.setitem(CATALOGUE, name, replace(facts, **there))
     return asked
 
 
@@ -64,11 +61,11 @@ def test_what_a_data_set_is_made_from_is_fetched_and_nothing_else(fetched, tmp_p
     ],
 )
 def test_a_familiar_split_is_there_where_the_test_is_novel(name, options, expected):
-    assert roles(data_of(name, **options)) == expected
+    assert splits_of(data_of(name, **options)) == expected
 
 
 def test_a_manifest_counts_the_digits():
-    found = prepare.prepare(data_of("digits"), NOWHERE)
+    found = prepare(data_of("digits"), NOWHERE)
     assert list(found) == ["name", "title", "options", "unofficial", "train", "test"]
     assert (found["name"], found["options"], found["unofficial"]) == ("digits", {}, [])
     for split in ("train", "test"):
@@ -81,7 +78,7 @@ def test_a_manifest_counts_the_digits():
 
 
 def test_a_manifest_of_pairs_counts_pairs_and_the_digits_behind_them():
-    found = prepare.prepare(data_of("multidigits", train_pairs=300, test_pairs=200), NOWHERE)
+    found = prepare(data_of("multidigits", train_pairs=300, test_pairs=200), NOWHERE)
     assert {s: (found[s]["images"], found[s]["made_from"]) for s in ("train", "test")} == {
         "train": (300, 1258), "test": (200, 539),
     }  # fmt: skip
@@ -93,7 +90,7 @@ def test_a_manifest_of_pairs_counts_pairs_and_the_digits_behind_them():
 
 
 def test_a_manifest_of_affine_images_counts_every_transform():
-    found = prepare.prepare(data_of("affdigits", transforms_per_image=3), NOWHERE)
+    found = prepare(data_of("affdigits", transforms_per_image=3), NOWHERE)
     images = {s: (found[s]["images"], found[s]["made_from"]) for s in ("train", "familiar", "test")}
     assert images == {"train": (1258, 1258), "familiar": (539, 539), "test": (3 * 539, 539)}
     assert found["familiar"]["fingerprint"] == found["test"]["fingerprint"] != found["train"]["fingerprint"]
@@ -101,7 +98,7 @@ def test_a_manifest_of_affine_images_counts_every_transform():
 
 def test_a_manifest_of_views_counts_each_factor():
     torch.set_num_threads(1)
-    found = prepare.prepare(data_of("toynorb", view="azimuth", lightings=1), NOWHERE)
+    found = prepare(data_of("toynorb", view="azimuth", lightings=1), NOWHERE)
     assert {s: found[s]["images"] for s in ("train", "familiar", "test")} == {
         "train": 1350, "familiar": 1350, "test": 2700,
     }  # fmt: skip
@@ -113,37 +110,36 @@ def test_a_manifest_of_views_counts_each_factor():
     assert json.loads(json.dumps(found)) == found
 
 
-def test_unofficial_files_are_named_once(fetched, monkeypatch, tmp_path):
+def test_unofficial_files_are_named_once(fetched, in_catalogue, tmp_path):
     lines = {"train": ("train: another md5",), "test": ("test: another md5", "both: another md5")}
 
-    def read(folder, split, allow_unofficial):
+    def read(folder, split, allow_unofficial, options):
         if not allow_unofficial:
             raise InputError("not the official file")
         return small(unofficial=("both: another md5", *lines[split]))
 
-    monkeypatch.setattr(mnist, "read", read)
-    found = prepare.prepare(data_of("affnist-generated", allow_unofficial=True), tmp_path)
+    in_catalogue("affnist-generated", read=read)
+    found = prepare(data_of("affnist-generated", allow_unofficial=True), tmp_path)
     assert found["unofficial"] == ["both: another md5", "train: another md5", "test: another md5"]
     assert "unofficial" not in found["test"]
     with pytest.raises(InputError, match="not the official file"):
-        prepare.prepare(data_of("affnist-generated"), tmp_path)
+        prepare(data_of("affnist-generated"), tmp_path)
     assert fetched == [("mnist", tmp_path / "mnist")] * 2
 
 
-def test_a_protocol_that_a_copy_cannot_bear_is_refused_before_anything_trains(fetched, monkeypatch, tmp_path):
+def test_a_protocol_that_a_copy_cannot_bear_is_refused_before_anything_trains(fetched, in_catalogue, tmp_path):
     factors = {"azimuth": np.full(30, -1), "elevation": np.full(30, -1)}
     images = np.zeros((30, 2, 48, 48), np.uint8)
-    monkeypatch.setattr(smallnorb, "read", lambda *_: Raw(images, np.arange(30) % 5, factors))
+    in_catalogue("smallnorb", read=lambda *_: Raw(images, np.arange(30) % 5, factors))
     with pytest.raises(InputError, match="needs pose labels"):
-        prepare.prepare(data_of("smallnorb", view="elevation"), tmp_path)
-    found = prepare.prepare(data_of("smallnorb"), tmp_path)
+        prepare(data_of("smallnorb", view="elevation"), tmp_path)
+    found = prepare(data_of("smallnorb"), tmp_path)
     assert found["test"]["factors"]["azimuth"] == {"-1": 30}
 
 
-def test_the_official_affnist_is_counted_from_its_own_files(monkeypatch, tmp_path):
-    monkeypatch.setattr(mnist, "read", lambda *_: small())
+def test_the_official_affnist_is_counted_from_its_own_files(in_catalogue, tmp_path):
     official = small(side=40, seed=1, factors={"rotation": np.linspace(-20, 20, 30)})
-    monkeypatch.setattr(affnist, "read", lambda *_: official)
+    in_catalogue("affnist", read=lambda *_: small(), read_test=lambda *_: official)
     data = data_of("affnist")
     assert count(data, tmp_path, "test")["images"] == count(data, tmp_path, "familiar")["images"] == 30
     assert count(data, tmp_path, "test")["fingerprint"] != count(data, tmp_path, "familiar")["fingerprint"]

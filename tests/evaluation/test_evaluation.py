@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -5,16 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from capsbench import data
-from capsbench.config import load_plan
-from capsbench.data.plain import Plain
+import capsbench.evaluation as module
+from capsbench.data import load, make_task, read_split
+from capsbench.data.readers.raw import Raw
 from capsbench.errors import InputError
-from capsbench.evaluation import accuracy, evaluate, reconstruction
-from capsbench.evaluation.predictions import Predictions, predict
+from capsbench.evaluation import Predictions, collect_predictions, evaluate
+from capsbench.evaluation.accuracy import accuracy
+from capsbench.evaluation.reconstruction import reconstruction
 from capsbench.models import build_model
-from capsbench.run_folder import RunFolder
-from capsbench.training import train
+from capsbench.run.folder import RunFolder
+from capsbench.run.train import train
+from capsbench.study import Data, load_plan
 
+CPU = torch.device("cpu")
 PROTOCOLS = ["accuracy", "reconstruction"]
 NOWHERE = Path("nowhere")
 
@@ -22,7 +26,7 @@ NOWHERE = Path("nowhere")
 def run_of(tmp_path, model="capsnet", data=None, **training):
     options = {
         "capsnet": {"conv_channels": 8, "primary_types": 2},
-        "cnn_matched": {"opponent": "resnet20", "opponent_options": {"widths": [20, 40], "blocks": 1}},
+        "cnn_matched": {"matched_to": {"name": "resnet20", "widths": [20, 40], "blocks": 1}},
     }[model]
     study = {
         "name": "study", "seeds": [0], "training": {"epochs": 1, "batch_size": 32, "device": "cpu", **training},
@@ -35,7 +39,7 @@ def run_of(tmp_path, model="capsnet", data=None, **training):
 
 def trained(tmp_path, *arguments, **options):
     run = run_of(tmp_path, *arguments, **options)
-    train(run, tmp_path / "r", NOWHERE, tracking=False, say=lambda text: None)
+    train(run, tmp_path / "r", NOWHERE, tracking=False)
     return run, RunFolder.of(tmp_path / "r", run.study, run.key)
 
 
@@ -45,30 +49,31 @@ def predictions(scores, labels, errors=None):
 
 
 def test_error_is_counted_over_all_images_at_once():
-    found = accuracy.measure(predictions([[1.0, 0], [1, 0], [0, 1], [1, 0], [1, 0]], [0, 0, 1, 1, 0]))
+    found = accuracy(predictions([[1.0, 0], [1, 0], [0, 1], [1, 0], [1, 0]], [0, 0, 1, 1, 0]))
     assert (found["errors"], found["images"], found["error"], found["accuracy"]) == (1, 5, 20.0, 80.0)
     assert found["error_by_class"] == {"0": 0.0, "1": 50.0}
 
 
-def test_of_pairs_both_scores_are_counted_under_names_of_their_own():
+def test_both_scores_of_pairs_are_counted_under_names_of_their_own():
     # both right; one of two right; both wrong; both right, the other way round
     scores = [[0.9, 0.8, 0, 0], [0.9, 0, 0.8, 0], [0, 0, 0.9, 0.8], [0.8, 0.9, 0, 0]]
-    found = accuracy.measure(predictions(scores, [[0, 1]] * 4))
+    found = accuracy(predictions(scores, [[0, 1]] * 4))
     assert (found["pair_exact_error"], found["per_digit_error"]) == (50.0, 37.5)
     assert found["error"] == found["pair_exact_error"]
     assert found["error_by_class"] == {"0": 25.0, "1": 50.0}
 
 
-def test_reconstruction_error_is_a_sum_an_image_and_a_mean_a_pixel():
-    found = reconstruction.measure(predictions([[1.0, 0]] * 2, [0, 0], torch.tensor([2.0, 4.0])))
+def test_reconstruction_error_is_a_sum_per_image_and_a_mean_over_pixels():
+    found = reconstruction(predictions([[1.0, 0]] * 2, [0, 0], torch.tensor([2.0, 4.0])))
     assert (found["squared_error"], found["mean_squared_error"]) == (3.0, 0.75)
-    assert reconstruction.measure(predictions([[1.0, 0]], [0]))["status"] == "not applicable"
+    assert reconstruction(predictions([[1.0, 0]], [0]))["status"] == "not applicable"
 
 
+@pytest.mark.slow
 def test_evaluation_agrees_with_the_network_one_image_at_a_time(tmp_path):
     run, folder = trained(tmp_path)
     found = evaluate(run, tmp_path / "r", NOWHERE, PROTOCOLS)
-    test = data.load("digits", NOWHERE, "test")
+    test = load("digits", NOWHERE, "test")
     model = build_model("capsnet", (1, 28, 28), 10, **run.options)
     model.load_state_dict(torch.load(folder.model_path, weights_only=True))
     model.eval()
@@ -94,7 +99,8 @@ def test_evaluation_agrees_with_the_network_one_image_at_a_time(tmp_path):
 def test_samples_are_the_first_image_of_each_class():
     images = torch.randint(0, 256, (30, 1, 28, 28), dtype=torch.uint8)
     model = build_model("capsnet", (1, 28, 28), 10, conv_channels=4, primary_types=1)
-    found = predict(model, Plain(data.Raw(images.numpy(), np.arange(30) % 10), torch.device("cpu")))
+    raw = Raw(images.numpy(), np.arange(30) % 10)
+    found = collect_predictions(model, make_task(Data(name="digits"), raw, "test", CPU))
     assert torch.equal(found.sample_images, images[:10])
     expected = model(images[:10] / 255.0).reconstructions * 255
     assert (found.sample_reconstructions - expected).abs().max() <= 0.51
@@ -130,17 +136,17 @@ def test_what_is_not_finished_or_is_of_another_study_is_refused(tmp_path):
     with pytest.raises(InputError, match="the run is not there"):
         evaluate(run, tmp_path / "r", NOWHERE, PROTOCOLS)
     trained(tmp_path)
-    with pytest.raises(InputError, match="trained under another configuration"):
+    with pytest.raises(InputError, match="another configuration"):
         evaluate(run_of(tmp_path, epochs=2), tmp_path / "r", NOWHERE, PROTOCOLS)
 
 
-def test_of_pairs_both_digits_are_given_back(tmp_path):
+def test_both_digits_of_pairs_are_reconstructed(tmp_path):
     run, folder = trained(tmp_path, data={"name": "multidigits", "options": {"train_pairs": 300, "test_pairs": 120}})
     found = evaluate(run, tmp_path / "r", NOWHERE, ["accuracy", "familiar", "reconstruction"])
     assert found["accuracy"]["images"] == 120
     assert found["accuracy"]["per_digit_error"] <= found["accuracy"]["pair_exact_error"]
     assert found["familiar"]["status"] == "not applicable"
-    test = data.load("multidigits", NOWHERE, "test", test_pairs=120)
+    test = load("multidigits", NOWHERE, "test", test_pairs=120)
     with np.load(folder.predictions_path) as arrays:
         assert arrays["labels"].shape == (120, 2)
         assert arrays["sample_images"].shape[1:] == (1, 36, 36)
@@ -150,49 +156,52 @@ def test_of_pairs_both_digits_are_given_back(tmp_path):
     model.load_state_dict(torch.load(folder.model_path, weights_only=True))
     with torch.no_grad():
         images, sources = test.images / 255.0, test.sources / 255.0
-        said = model(images).scores.topk(2, dim=1).indices.sort(dim=1).values
-        squares = (model(images, said).reconstructions - sources).square().sum() / 120
+        predicted = model(images).scores.topk(2, dim=1).indices.sort(dim=1).values
+        squares = (model(images, predicted).reconstructions - sources).square().sum() / 120
     assert found["reconstruction"]["squared_error"] == pytest.approx(float(squares), rel=1e-4)
-    assert found["accuracy"]["errors"] == int((said != test.labels.nonzero()[:, 1].view(120, 2)).any(dim=1).sum())
+    assert found["accuracy"]["errors"] == int((predicted != test.labels.nonzero()[:, 1].view(120, 2)).any(dim=1).sum())
 
 
 @pytest.mark.parametrize(
     ("chosen", "familiar", "test"),
     [
-        ({"name": "affdigits", "options": {"transforms_per_image": 2}}, 539, 1078),
-        ({"name": "toynorb", "options": {"lightings": 1, "view": "azimuth"}}, 1350, 2700),
+        pytest.param({"name": "affdigits", "options": {"transforms_per_image": 2}}, 539, 1078, id="affine"),
+        pytest.param(
+            {"name": "toynorb", "options": {"lightings": 1, "view": "azimuth"}},
+            1350,
+            2700,
+            id="views",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["affine", "views"],
 )
-def test_what_is_novel_is_measured_beside_what_is_familiar(tmp_path, chosen, familiar, test):
+def test_novel_and_familiar_images_are_both_measured(tmp_path, chosen, familiar, test):
     run, _ = trained(tmp_path, "cnn_matched", data=chosen)
     found = evaluate(run, tmp_path / "r", NOWHERE, ["accuracy", "familiar"])
     assert (found["familiar"]["images"], found["accuracy"]["images"]) == (familiar, test)
     assert found["familiar"]["data_fingerprint"] != "" and found["accuracy"]["unofficial"] == []
 
 
-def test_run_yaml_says_what_is_not_official_of_the_test(tmp_path, monkeypatch):
+def test_run_yaml_names_the_files_of_the_test_that_are_not_official(tmp_path, monkeypatch):
     run, folder = trained(tmp_path, "cnn_matched")
     assert folder.read_record()["data"]["unofficial"] == []
-    read = data.read_raw
 
-    def copy(name, root, role, *more):
-        raw = read(name, root, role, *more)
-        return data.Raw(raw.images, raw.labels, raw.factors, (f"{role}.mat: md5 1",))
+    def copy(data, root, split):
+        return dataclasses.replace(read_split(data, root, split), unofficial=(f"{split}.mat: md5 1",))
 
-    monkeypatch.setattr(data, "read_raw", copy)
+    monkeypatch.setattr(module, "read_split", copy)
     found = evaluate(run, tmp_path / "r", NOWHERE, PROTOCOLS)
     assert found["accuracy"]["unofficial"] == ["test.mat: md5 1"]
     assert folder.read_record()["data"]["unofficial"] == ["test.mat: md5 1"]
 
 
+@pytest.mark.slow
 def test_the_scores_of_several_crops_are_averaged(tmp_path):
     options = {"lightings": 1, "test_crops": 13}
     run, _ = trained(tmp_path, "cnn_matched", data={"name": "toynorb", "options": options})
-    raw = data.read_raw("toynorb", NOWHERE, "test", False, run.data.options)
-    feed = data.make_feed("toynorb", raw.take(np.arange(40)), "test", run.data.options, torch.device("cpu"))
+    task = make_task(run.data, read_split(run.data, NOWHERE, "test").take(np.arange(40)), "test", CPU)
     model = build_model("cnn_matched", (2, 32, 32), 5, **run.options).eval()
     with torch.no_grad():
-        each = torch.stack([torch.cat([model(b.images).scores for b in feed.in_order(7, view)]) for view in range(13)])
-    torch.testing.assert_close(predict(model, feed).scores, each.mean(dim=0))
+        each = torch.stack([torch.cat([model(b.images).scores for b in task.eval_batches(7, v)]) for v in range(13)])
+    torch.testing.assert_close(collect_predictions(model, task).scores, each.mean(dim=0))
     assert each.std(dim=0).max() > 0

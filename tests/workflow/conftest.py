@@ -17,7 +17,7 @@ experiments:
     data: {name: digits, train_images: 64, validation_images: 50}
 variants:
   caps: {model: capsnet, options: {conv_channels: 4, primary_types: 1}}
-  cnn: {model: cnn_matched, options: {opponent: resnet20, opponent_options: {widths: [4, 16]}}}
+  cnn: {model: cnn_matched, options: {matched_to: {name: resnet20, widths: [4, 16]}}}
 """
 
 

@@ -1,33 +1,45 @@
-"""The README's worked example, taken from the README."""
+"""The worked examples of the README and of docs/extending.md: one file and one line each, and they are in the tables."""
 
 import re
 
 import pytest
 from conftest import ROOT, STUDY
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+LINES = {
+    "softmax_regression": "  softmax_regression: {model: softmax_regression, grid: {dropout: [0.0, 0.2]}}\n",
+    "cosine": "  cosine: {model: capsnet, options: {conv_channels: 4, primary_types: 1, routing: cosine},"
+    " grid: {routing.sharpness: [1.0, 5.0]}}\n",
+}
+LIMITS = {"softmax_regression": ("[0.0, 0.2]", "[0.0, 1.0]", "dropout"), "cosine": ("[1.0, 5.0]", "[1.0, 0.0]", "sharpness")}
 
 
-@pytest.mark.parametrize(
-    ("title", "folder", "variant"),
-    [("## Adding a variant", "models", "softmax_regression"), ("## Adding a routing", "routing", "cosine")],
-)
-def test_what_is_added_is_one_file_and_one_line_and_stands_in_the_table(project, title, folder, variant):
-    section = README.split(title)[1].split("\n## ")[0]
-    name = re.search(rf"`(capsbench/{folder}/\w+\.py)`", section)[1]
-    source = re.search(r"```python\n(.*?)```", section, re.S)[1]
-    assert len([line for line in source.splitlines() if line]) <= 20
-    (project.path / name).write_text(source)
-    project.write_study(STUDY + re.search(r"```yaml\n(.*?)```", section, re.S)[1])
+def example(page: str, folder: str) -> tuple[str, str]:
+    """Return the path and the source of the file that a page adds to a folder of the package."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.search(rf"`(capsbench/{folder}/\w+\.py)`.*?```python\n(.*?)```", text, re.S)
+    assert found, f"{page} adds no file to capsbench/{folder}"
+    return found[1], found[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", "docs/extending.md"])
+@pytest.mark.parametrize(("folder", "name"), [("models", "softmax_regression"), ("routing", "cosine")])
+def test_what_is_added_is_one_file_and_one_line_and_is_in_the_table(project, page, folder, name):
+    path, source = example(page, folder)
+    assert len([line for line in source.splitlines() if line]) <= 30
+    (project.path / path).write_text(source)
+    project.write_study(STUDY + LINES[name])
     assert project.planned() == {"train": 2, "evaluate": 2, "tables": 1, "plots": 1, "study_report": 1, "all": 1}
     done = project.snakemake()
     assert done.returncode == 0, done.output
     table = (project.path / "results/tiny/tables/sabour-table1.md").read_text()
-    rows = [row for row in table.splitlines() if variant in row]
+    rows = [row for row in table.splitlines() if name in row or name.replace("_", " ") in row]
     assert len(rows) == 2
     assert all("1 of 1" in row for row in rows)
 
-
-def test_every_file_that_is_named_is_there():
-    for name in re.findall(r"\]\(([\w/.-]+)\)", README):
-        assert (ROOT / name).exists(), name
+    old, new, option = LIMITS[name]  # a value beyond its limit stops the study in one line
+    project.write_study(STUDY + LINES[name].replace(old, new))
+    done = project.snakemake("--dry-run")
+    assert done.returncode == 1
+    assert f"{option}: " in done.output
+    assert "Traceback" not in done.output

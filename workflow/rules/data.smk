@@ -2,11 +2,6 @@
 
 
 rule data:
-    input:
-        lambda w: sources(
-            *CATALOGUE[PLAN.study.experiments[w.experiment].data.name].modules,
-            "capsbench.data.prepare",
-        ),
     output:
         f"{STUDY}/data/{{experiment}}.json",
     log:
@@ -14,7 +9,8 @@ rule data:
     priority: 1  # a mistake should show before anything trains
     params:
         study=STUDY_FILE,
-        data=lambda w: PLAN.study.experiments[w.experiment].data.model_dump_json(),
+        data=lambda w: PLAN.data[w.experiment].model_dump_json(),
+        code=lambda w: data_version(PLAN.data[w.experiment]),
     shell:
         "capsbench data prepare {params.study} {wildcards.experiment}"
         " --manifest {output} --log {log}"

@@ -1,12 +1,9 @@
-# run folder -> predictions and one file a protocol
+# run folder -> predictions and one file per protocol
 
 
 rule evaluate:
     input:
         model=f"{STUDY}/runs/{RUN}/model.pt",
-        sources=lambda w: sources(
-            "capsbench.evaluation", *CATALOGUE[PLAN.cell(**w).data.name].modules
-        ),
     output:
         predictions=f"{STUDY}/runs/{RUN}/predictions.npz",
         evaluations=expand(
@@ -22,5 +19,6 @@ rule evaluate:
     params:
         study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,
+        code=lambda w: evaluation_version(PLAN.cell(**w)),
     shell:
         "capsbench evaluate {params.study} {params.run} --log {log}"

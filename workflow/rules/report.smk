@@ -4,14 +4,11 @@ EVALUATIONS = [
     for run in PLAN.runs
     for protocol in PLAN.study.evaluations
 ]
-PUBLISHED = source_path(PACKAGE / "analysis/published.yaml")
 
 
 rule tables:
     input:
         EVALUATIONS,
-        sources("capsbench.analysis.tables", "capsbench.analysis.collect"),
-        PUBLISHED,
     output:
         f"{STUDY}/runs.csv",
         report(
@@ -29,6 +26,8 @@ rule tables:
         study=STUDY_FILE,
         # an edit of the study redraws what it changes
         contents=PLAN.study.model_dump_json(),
+        code=lambda w: code_version("capsbench.analysis.tables:write_tables"),
+        published=lambda w: content_version("analysis/published.yaml"),
     shell:
         "capsbench tables {params.study} > {log}"
 
@@ -36,7 +35,6 @@ rule tables:
 rule plots:
     input:
         EVALUATIONS,
-        sources("capsbench.analysis.plots"),
     output:
         report(
             expand(
@@ -53,6 +51,7 @@ rule plots:
         study=STUDY_FILE,
         # an edit of the study redraws what it changes
         contents=PLAN.study.model_dump_json(),
+        code=lambda w: code_version("capsbench.analysis.plots:write_plots"),
     shell:
         "capsbench plots {params.study} > {log}"
 
@@ -61,13 +60,13 @@ rule study_report:
     input:
         rules.tables.output,
         rules.plots.output,
-        sources("capsbench.analysis.report", "capsbench.analysis.collect"),
-        source_path(PACKAGE / "analysis/report.html.j2"),
     output:
         f"{STUDY}/report.html",
     log:
         f"{STUDY}/logs/report.log",
     params:
         study=STUDY_FILE,
+        code=lambda w: code_version("capsbench.analysis.report:write_report"),
+        template=lambda w: content_version("analysis/report.html.j2"),
     shell:
         "capsbench report {params.study} > {log}"

@@ -4,7 +4,6 @@
 rule train:
     input:
         data=f"{STUDY}/data/{{experiment}}.json",
-        sources=lambda w: training_sources(PLAN.cell(**w).model, PLAN.cell(**w).modules),
     output:
         model=f"{STUDY}/runs/{RUN}/model.pt",
         metrics=f"{STUDY}/runs/{RUN}/metrics.csv",
@@ -16,7 +15,8 @@ rule train:
     params:
         study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,
-        # an edit of the study reruns the runs that it changes, and no others
+        # an edit of the study or of the code reruns the runs that it changes, and no others
         digest=lambda w: PLAN.cell(**w).digest,
+        code=lambda w: training_version(PLAN.cell(**w)),
     shell:
         "capsbench train {params.study} {params.run} --log {log}"

@@ -1,0 +1,87 @@
+"""Arguments and options that several commands have."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from capsbench.cli_messages import Session
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+PATH = click.Path(path_type=Path)
+
+
+class Count(click.ParamType[int]):
+    """A positive whole number."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        if not str(value).isdecimal() or int(value) < 1:
+            self.fail(f"'{value}' is not a positive whole number", param, ctx)
+        return int(value)
+
+
+class ImageShape(click.ParamType[tuple[int, ...]]):
+    """Channels x height x width."""
+
+    name = "CxHxW"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Return (C, H, W)."""
+        sizes = str(value).split("x")
+        if len(sizes) != 3 or not all(size.isdecimal() and int(size) for size in sizes):
+            self.fail(f"'{value}' is not channels x height x width, as 1x28x28", param, ctx)
+        return tuple(map(int, sizes))
+
+
+def common_options(function: Function) -> Function:
+    """Give a command --log and --debug."""
+    debug = click.option(
+        "--debug", is_flag=True, is_eager=True, expose_value=False, callback=_set_debug, help="Show tracebacks."
+    )
+    log_file = click.option(
+        "--log", type=click.Path(path_type=Path), metavar="FILE", is_eager=True, expose_value=False,
+        callback=_set_log, help="Add all messages to FILE too.",
+    )  # fmt: skip
+    return log_file(debug(function))
+
+
+def study_argument(function: Function) -> Function:
+    """Give a command the argument STUDY."""
+    return click.argument("study", metavar="STUDY", help="A study file, or the name of one in configs/.")(function)
+
+
+def run_argument(function: Function) -> Function:
+    """Give a command the argument RUN."""
+    text = "EXPERIMENT/VARIANT/seedN, as 'capsbench config show' lists them."
+    return click.argument("key", metavar="RUN", help=text)(function)
+
+
+def results_option(function: Function) -> Function:
+    """Give a command the option --results, and those that every command has."""
+    text = "Folder of results (default: results)."
+    option = click.option("--results", type=PATH, default=Path("results"), metavar="DIR", help=text)
+    return option(common_options(function))
+
+
+def unofficial_option(function: Function) -> Function:
+    """Give a command the option --allow-unofficial."""
+    return click.option("--allow-unofficial", is_flag=True, help="Accept files with another checksum.")(function)
+
+
+def count_option(name: str, default: int | None, text: str) -> Callable[[Function], Function]:
+    """Give a command an option whose value is a positive whole number."""
+    shown = "" if default is None else f" (default: {default})"
+    return click.option(name, type=Count(), default=default, help=f"{text}{shown}.")
+
+
+def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(Session).debug = value
+
+
+def _set_log(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        ctx.ensure_object(Session).add_log_file(value)

@@ -1,0 +1,1 @@
+"""Raw files -> arrays: one source per file."""

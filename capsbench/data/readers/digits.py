@@ -1,0 +1,43 @@
+"""The handwritten digits that come with scikit-learn: 1,797 real scans of 8x8, enlarged to 28x28 and laid out as MNIST.
+
+Source: UCI, Optical Recognition of Handwritten Digits, test part.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from capsbench.data.readers.raw import Raw, SourceSplit
+from capsbench.study import DataOptions
+
+TEST_SHARE = 0.3
+
+
+def read(folder: Path, split: SourceSplit, allow_unofficial: bool = False, options: DataOptions | None = None) -> Raw:
+    """Return images uint8 [N, 1, 28, 28] and labels int64 [N]; N is 1,258 (train) or 539 (test). Needs no files.
+
+    The test is the last 30 % of each class. The scans are ordered by writer, so that most writers of the test are
+    not in the training set.
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    labels = torch.from_numpy(bunch.target.astype(np.int64))
+    indices = _indices(labels, split)
+    small = torch.from_numpy(bunch.images).float().unsqueeze(1) * (255 / 16)  # [1797, 1, 8, 8], 0..255
+    box = F.interpolate(small, size=(20, 20), mode="bicubic", align_corners=False)  # MNIST's 20x20 box
+    images = F.pad(box, (4, 4, 4, 4)).round().clamp(0, 255).to(torch.uint8)
+    return Raw(images[indices].numpy(), labels[indices].numpy())
+
+
+def _indices(labels: Tensor, split: SourceSplit) -> Tensor:
+    train, test = [], []
+    for digit in range(10):
+        members = (labels == digit).nonzero().flatten()
+        cut = len(members) - round(TEST_SHARE * len(members))
+        train.append(members[:cut])
+        test.append(members[cut:])
+    return torch.cat(train if split == "train" else test).sort().values

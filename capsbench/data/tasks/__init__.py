@@ -1,0 +1,1 @@
+"""Arrays -> batches: one kind of task per file."""

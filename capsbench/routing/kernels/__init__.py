@@ -1,0 +1,1 @@
+"""What makes routing fast: sums over votes that are never stored."""

@@ -1,0 +1,47 @@
+"""Random routing, a control of Paik, Kwak, Kim 2019 (*Capsule Networks Need an Improved Routing Algorithm*): couplings
+that are as uneven as routed ones may be, and know nothing of the votes.
+
+Symbols as in `dynamic`: i an input, j an output, û_j|i a vote, b_ij a logit, c_ij a coupling, s_j the weighted sum, v_j
+a pose. Shapes: B batch, I inputs, J outputs, D output size.
+
+The paper's abstract has couplings assigned "randomly"; its full text was not at hand and we know of no public code.
+OURS, then: how they are drawn (logits b_ij from a standard normal, then the softmax over outputs of Sabour, Frosst,
+Hinton 2017, and their squash), and that they stay as drawn (fixed by `coupling_seed`, which is not the seed of a run;
+alike for all samples, in training and at test). Couplings drawn afresh at each step would be noise on the votes, a
+regulariser, and not a control of routing.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from capsbench.registry import ROUTINGS, Seed
+from capsbench.routing.contract import Activations, LayerSize, Poses, Routed, Routing, Weight, stored_votes
+from capsbench.routing.squash import capsule_lengths, squash
+
+
+@ROUTINGS.register("random")
+class RandomRouting(Routing):
+    """Random couplings, the same for every sample; learns nothing."""
+
+    def __init__(self, size: LayerSize, *, coupling_seed: Seed = 0):
+        super().__init__()
+        self.coupling_seed = coupling_seed
+
+    def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
+        """Route by `random_routing`."""
+        return random_routing(stored_votes(poses, weight), self.coupling_seed)
+
+
+def random_routing(votes: Float[Tensor, "batch children parents dim"], coupling_seed: int = 0) -> Routed:
+    """Route with couplings drawn once: votes [B, I, J, D] -> poses [B, J, D], activations [B, J], couplings [B, I, J].
+
+    Activations are the lengths of the poses. Rows of couplings sum to one, and are the same for every sample. They
+    belong to places: where inputs or outputs are permuted, they stay. `coupling_seed` alone decides them, on every
+    device and in every precision, so that layers of the same I and J share them unless their seeds differ.
+    """
+    generator = torch.Generator().manual_seed(coupling_seed)  # its own: the run's random numbers stay as they are
+    logits = torch.randn(votes.shape[1:3], dtype=torch.float32, generator=generator)  # b [I, J]
+    couplings = logits.softmax(dim=1).to(votes)  # c [I, J]
+    poses = squash(torch.einsum("ij,bijd->bjd", couplings, votes))  # v [B, J, D]
+    return Routed(poses, capsule_lengths(poses), couplings.expand(votes.shape[:3]))

@@ -1,0 +1,1 @@
+"""Training one run, and what it leaves behind."""

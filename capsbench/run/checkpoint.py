@@ -1,0 +1,65 @@
+"""Checkpoints: where a run continues after an interruption, and with what."""
+
+import logging
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from capsbench.run.folder import RunFolder, write_whole
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Progress:
+    """How far a training is."""
+
+    epoch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    rows: list[dict[str, Any]] = field(default_factory=list)  # metrics.csv so far
+    best_epoch: int = 0
+    best_accuracy: float = -1.0
+    familiar_accuracy: float = -1.0
+
+
+@dataclass
+class State:
+    """All that a training changes. best: the weights of the best validation epoch, under early stopping."""
+
+    progress: Progress
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    best: dict[str, Tensor] = field(default_factory=dict)
+
+
+def resume(folder: RunFolder, identity: dict[str, str], state: State) -> None:
+    """Bring a new training to where its checkpoint is, if that is whole and of the same configuration and code."""
+    if not folder.checkpoint_path.exists():
+        return
+    device = next(state.model.parameters()).device
+    try:
+        saved = torch.load(folder.checkpoint_path, map_location=device, weights_only=True)
+    except Exception:  # torch raises many kinds for a torn file
+        log.warning("the checkpoint is damaged: training starts afresh")
+        return
+    if saved["identity"] != identity:
+        log.warning("the checkpoint has another configuration or another version of the code: training starts afresh")
+        return
+    state.progress = Progress(**saved["progress"])
+    state.model.load_state_dict(saved["model"])
+    if saved["optimizer"] is not None:
+        state.optimizer.load_state_dict(saved["optimizer"])
+    state.best = saved["best"]
+    log.info("continues after epoch %d", state.progress.epoch)
+
+
+def save_checkpoint(folder: RunFolder, identity: dict[str, str], state: State, finished: bool = False) -> None:
+    """Write the checkpoint; a finished training needs no optimizer, which is most of the size."""
+    content = {
+        "identity": identity, "progress": asdict(state.progress), "model": state.model.state_dict(),
+        "best": state.best, "optimizer": None if finished else state.optimizer.state_dict(),
+    }  # fmt: skip
+    write_whole(folder.checkpoint_path, lambda aside: torch.save(content, aside))

@@ -1,0 +1,82 @@
+"""Which device a run computes on."""
+
+import getpass
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from capsbench.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def count_gpus() -> int:
+    """Count the NVIDIA GPUs of this machine without importing torch."""
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return len([d for d in visible.split(",") if d.strip() not in ("", "-1")])
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+
+
+@contextmanager
+def claimed_device(wanted: str) -> Iterator["torch.device"]:
+    """Claim the device to compute on: with several GPUs, one that no other run has claimed.
+
+    A file lock per GPU marks it as claimed. If all GPUs are claimed, the first is shared.
+
+    Args:
+        wanted: `cpu`, `cuda`, or `auto`: a GPU if there is one.
+
+    Yields:
+        The device.
+
+    Raises:
+        InputError: `cuda` is wanted and there is no GPU.
+    """
+    import torch
+
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        yield torch.device("cpu")
+        return
+    if not torch.cuda.is_available():
+        raise InputError("training.device is cuda, but torch sees no GPU here; use auto or cpu")
+    with ExitStack() as held:
+        for index in range(torch.cuda.device_count()):
+            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+            gpu = visible[index].strip() if index < len(visible) and visible[index].strip() else index
+            name = f"capsbench-{getpass.getuser()}-gpu{gpu}.lock"
+            lock = FileLock(Path(tempfile.gettempdir()) / name, blocking=False)
+            try:
+                held.enter_context(lock)
+            except Timeout:
+                continue
+            yield torch.device("cuda", index)
+            return
+        yield torch.device("cuda", 0)
+
+
+def describe(device: "torch.device") -> str:
+    """Return the name of the processor or GPU, for provenance."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else 'CPU'}, {os.cpu_count()} cores"

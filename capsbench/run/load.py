@@ -1,0 +1,267 @@
+"""Finished runs, read back from their folders: the network, what it was trained on, and what came of it."""
+
+import json
+import pickle
+import zipfile
+from collections.abc import Mapping
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from capsbench.data.tasks.augmentation import standardise
+from capsbench.data.tasks.stereo import CROPS
+from capsbench.data.tasks.task import to_unit_range
+from capsbench.errors import InputError
+from capsbench.models import build_model, predict, predicted_classes
+from capsbench.registry import flat_options
+from capsbench.run.folder import RunFolder
+from capsbench.study import Data, Run, Training, catalogue
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FINISHED = ("ok", "diverged")
+BATCH_SIZE = 500
+_IDENTITY = ("study", "experiment", "variant", "label", "seed")
+_TRAINING = ("parameters", "epochs", "seconds", "started", "commit")
+
+
+class LoadedRun:
+    """A finished run.
+
+    Attributes:
+        path: folder of the run.
+        record: run.yaml: status, versions, machine, commit, what was trained on.
+        config: what was trained, with all defaults filled in: data, model, options, training, seed.
+        model: the trained network, on the CPU, in evaluation mode; `model(images)` takes what the network saw in
+            training, see `prepare`.
+    """
+
+    def __init__(self, folder: RunFolder, record: Mapping[str, Any]):
+        self.path = folder.path
+        self.record = dict(record)
+        self.config = _config(folder, record)
+        self.model = _trained(folder, self.config)
+        self._folder = folder
+
+    def __repr__(self) -> str:
+        return f"LoadedRun({self.config.key}: {self.config.label}, {self.record['status']})"
+
+    @cached_property
+    def metrics(self) -> "pd.DataFrame":
+        """metrics.csv as a data frame: one row per epoch."""
+        import pandas as pd
+
+        try:
+            return pd.read_csv(self._folder.metrics_path)
+        except FileNotFoundError:
+            raise InputError(f"{self._folder.metrics_path}: not there; train the run again") from None
+        except (ValueError, pd.errors.EmptyDataError) as error:
+            raise InputError(f"{self._folder.metrics_path}: damaged ({error}); train the run again") from None
+
+    @cached_property
+    def predictions(self) -> dict[str, np.ndarray]:
+        """predictions.npz: arrays of the test set.
+
+        scores [N, K] and labels [N] (or [N, S] for S objects in an image), for a network with a decoder also
+        squared_errors [N]. A run that diverged has none.
+        """
+        path = self._folder.predictions_path
+        if not path.exists():
+            raise InputError(f"{self.path}: not evaluated yet; 'capsbench evaluate STUDY {self.config.key}' does it")
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except (ValueError, OSError, zipfile.BadZipFile, EOFError):
+            raise InputError(f"{path}: damaged; delete it and evaluate the run again") from None
+
+    @cached_property
+    def evaluations(self) -> dict[str, dict[str, Any]]:
+        """Results by protocol: {"accuracy": {"error": 1.5, ...}, ...}; empty for a run that is not evaluated."""
+        return _evaluations(self._folder, self.record)
+
+    def predict(self, images: Tensor | np.ndarray) -> Tensor:
+        """Return the predicted classes of images.
+
+        The images are prepared as those of the test set were, see `prepare`. The network computes on the device it
+        is on.
+
+        Args:
+            images: [N, C, H, W], uint8 or floats in [0, 1], as `capsbench.data.load` gives them.
+
+        Returns:
+            int64 [N], or [N, S] ascending for a data set with S objects in an image; on the CPU.
+
+        Raises:
+            InputError: the images have another shape or other values.
+        """
+        objects = self.config.data.facts.objects
+        device = next(self.model.parameters()).device
+        scores = [torch.empty(0, self.config.data.facts.num_classes)]
+        with torch.no_grad():
+            for part in filter(len, torch.as_tensor(images).split(BATCH_SIZE)):
+                views = [predict(self.model, view.to(device), objects).scores for view in self.prepare(part)]
+                scores.append(torch.stack(views).mean(dim=0).cpu())
+        return predicted_classes(torch.cat(scores), objects)
+
+    def prepare(self, images: Tensor | np.ndarray) -> list[Tensor]:
+        """Make of images what the network sees.
+
+        Bytes become floats in [0, 1]. For smallNORB and toynorb, larger images (they are 48x48) are cropped in the
+        centre, or 13 times where the run was tested with `test_crops: 13`, and each crop is standardised to mean 0
+        and std 1. The images of other data sets stay as they are.
+
+        Args:
+            images: [N, C, H, W], uint8 or floats in [0, 1].
+
+        Returns:
+            One float tensor [N, C, H, W] per crop; the network's scores are averaged over them.
+
+        Raises:
+            InputError: the images have another shape or other values.
+        """
+        given = _unit_range(torch.as_tensor(images))
+        data = self.config.data
+        channels, height, width = data.image_shape
+        found = tuple(given.shape[1:])
+        larger = data.facts.in_stereo and len(found) == 3 and min(found[1] - height, found[2] - width) >= 0
+        if found != data.image_shape and not (larger and found[0] == channels):
+            wanted = " x ".join(map(str, data.image_shape))
+            raise InputError(f"images of {data.name} are N x {wanted}, not {' x '.join(map(str, given.shape))}")
+        if not data.facts.in_stereo:
+            return [given]
+        return [standardise(crop) for crop in _crops(given, height, getattr(data.options, "test_crops", 1))]
+
+
+def load_run(path: str | PathLike[str]) -> LoadedRun:
+    """Load a finished run from its folder. Raises InputError, see `capsbench.load_run`."""
+    folder = RunFolder(Path(path))
+    record = folder.read_record()
+    if record is None:
+        raise InputError(f"{path}: no run here (no run.yaml); runs are in results/STUDY/runs/EXPERIMENT/VARIANT/seedN")
+    if record["status"] not in FINISHED:
+        problem = f" ({record['problem']})" if record.get("problem") else ""
+        raise InputError(f"{path}: the run is not finished, its status is {record['status']}{problem}; train it first")
+    return LoadedRun(folder, record)
+
+
+def read_results(path: str | PathLike[str]) -> "pd.DataFrame":
+    """Return all runs below results/STUDY as a data frame. Raises InputError, see `capsbench.results`."""
+    import pandas as pd
+
+    paths = sorted(Path(path).glob("runs/*/*/*/run.yaml"), key=_natural_order)
+    if not paths:
+        raise InputError(f"{path}: no runs here; the folder of a study is results/STUDY")
+    return pd.DataFrame([_row(RunFolder(path.parent)) for path in paths])
+
+
+def _row(folder: RunFolder) -> dict[str, Any]:
+    record = folder.read_record() or {}
+    try:
+        config = record["config"]
+        row = {key: record.get(key, record["variant"]) for key in _IDENTITY}
+        row |= {"data_set": config["data"]["name"], "model": config["model"], "status": record["status"]}
+        row |= {"key": "/".join(folder.path.parts[-3:])}
+        options = {f"option.{name}": value for name, value in flat_options(config["options"]).items()}
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{folder.record_path}: damaged; delete the folder and train the run again") from None
+    for protocol, found in _evaluations(folder, record).items():
+        numbers = {key: value for key, value in found.items() if _is_number(value)}
+        row |= {f"{'test' if protocol == 'accuracy' else protocol}_{key}": value for key, value in numbers.items()}
+    row |= {key: record.get(key) for key in _TRAINING}
+    return row | {"train_images": record.get("data", {}).get("train_images")} | options
+
+
+def _evaluations(folder: RunFolder, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Read the results of all protocols that belong to this training of the run."""
+    found = {}
+    for path in sorted(folder.path.glob("evaluations/*.json")):
+        try:
+            result = json.loads(path.read_text(encoding="utf-8"))
+            if result.pop("training_started", None) == record.get("started"):
+                found[path.stem] = result
+        except (ValueError, AttributeError):
+            raise InputError(f"{path}: damaged; delete it and evaluate the run again") from None
+    return found
+
+
+def _config(folder: RunFolder, record: Mapping[str, Any]) -> Run:
+    """Make the configuration of a run from its record."""
+    try:
+        config = dict(record["config"])
+        given = dict(config["data"])
+        options = catalogue()[given["name"]].options(**given["options"])
+        identity = {key: record.get(key, record["variant"]) for key in _IDENTITY}
+        return Run(
+            **identity,
+            data=Data(**{**given, "options": options}),
+            model=config["model"],
+            options=config["options"],
+            training=Training(**config["training"]),
+        )
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{type(error).__name__} {error}"
+        raise InputError(_of_another_version(folder, record, first)) from None
+
+
+def _trained(folder: RunFolder, config: Run) -> nn.Module:
+    """Build the network of a run and give it its weights."""
+    with torch.random.fork_rng(devices=[]):  # what the caller draws does not depend on what was loaded
+        try:
+            model = build_model(config.model, config.data.image_shape, config.data.facts.num_classes, **config.options)
+        except ValueError as error:
+            raise InputError(_of_another_version(folder, folder.read_record() or {}, str(error))) from None
+    try:
+        model.load_state_dict(torch.load(folder.model_path, map_location="cpu", weights_only=True))
+    except FileNotFoundError:
+        raise InputError(f"{folder.model_path}: not there; train the run again") from None
+    except (RuntimeError, ValueError, TypeError, EOFError, OSError, pickle.UnpicklingError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        first = lines[0] if lines else type(error).__name__
+        raise InputError(
+            f"{folder.model_path}: damaged, or of another network ({first[:120]}); train it again"
+        ) from None
+    return model.eval()
+
+
+def _of_another_version(folder: RunFolder, record: Mapping[str, Any], problem: str) -> str:
+    commit = record.get("commit", "unknown")
+    return f"{folder.record_path}: written by another version of capsbench, commit {commit} ({problem})"
+
+
+def _unit_range(images: Tensor) -> Tensor:
+    """Return images as floats in [0, 1]."""
+    if images.dtype == torch.uint8:
+        return to_unit_range(images)
+    if not images.is_floating_point():
+        raise InputError(f"images are uint8 or floats in [0, 1], not {images.dtype}")
+    if len(images) and not (float(images.min()) >= 0 and float(images.max()) <= 1):
+        raise InputError(f"float images lie in [0, 1], not {float(images.min()):g} to {float(images.max()):g}")
+    return images.float()
+
+
+def _crops(images: Tensor, side: int, count: int) -> list[Tensor]:
+    """Cut the crops of the test, the central one first, out of images [N, C, H, W] that are no smaller."""
+    room = images.shape[2] - side, images.shape[3] - side
+    crops = []
+    for offsets in CROPS[: count if any(room) else 1]:
+        top, left = (min(max(free // 2 + step, 0), free) for free, step in zip(room, offsets, strict=True))
+        crops.append(images[:, :, top : top + side, left : left + side])
+    return crops
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _natural_order(path: Path) -> tuple[str, str, int, str]:
+    """Sort seed10 after seed9."""
+    experiment, variant, seed = path.parts[-4:-1]
+    digits = seed.removeprefix("seed")
+    return experiment, variant, int(digits) if digits.isdecimal() else 0, seed

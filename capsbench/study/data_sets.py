@@ -1,0 +1,102 @@
+"""What a study has to know of a data set before anything is loaded. The data sets are listed in capsbench.data."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Split = Literal["train", "validation", "familiar", "test"]
+Table = Literal["sabour-table1", "affnist", "hinton-table1", "hinton-table2"]
+
+
+class DataOptions(BaseModel):
+    """What a study may set of a data set: nothing, unless a data set has options of its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Facts of one data set.
+
+    read: (folder, "train" or "test", allow_unofficial, options) -> arrays, see capsbench.data.readers; read_test: where
+    the test images come from another source. download: fetches raw files into a folder; None: it needs none;
+    download_test likewise. select: (arrays, split, options) -> the arrays that a split shows; None: all of them.
+    task: (arrays, split, options, device) -> what makes batches of them, see capsbench.data.tasks.
+    image_shape: (C, H, W) of what a network sees, with the default options. train_items, test_items: of the arrays
+    that it is made from (digits, for pairs of digits). folder: of its raw files, below ROOT; test_folder likewise.
+    augmentation: what the papers do to training images, the default of `training.augmentation`. paper: the data set of
+    the papers that this is, or stands in for. objects: in an image.
+    """
+
+    name: str
+    title: str
+    read: Callable[..., Any]
+    task: Callable[..., Any]
+    folder: str
+    image_shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    train_items: int
+    test_items: int
+    paper: str
+    source: str
+    licence: str
+    download: Callable[[Path], None] | None = None
+    select: Callable[..., Any] | None = None
+    options: type[DataOptions] = DataOptions
+    augmentation: Mapping[str, Any] = field(default_factory=dict)
+    objects: int = 1
+    read_test: Callable[..., Any] | None = None
+    download_test: Callable[[Path], None] | None = None
+    test_folder: str | None = None
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """Return the functions that turn its raw files into batches."""
+        return tuple(part for part in (self.read, self.read_test, self.select, self.task) if part is not None)
+
+    @property
+    def needs_files(self) -> bool:
+        """Tell whether it has raw files, rather than coming with the package."""
+        return self.download is not None
+
+    @property
+    def num_classes(self) -> int:
+        """Return the number of classes."""
+        return len(self.classes)
+
+    @property
+    def in_stereo(self) -> bool:
+        """Tell whether items are stereo pairs under smallNORB's protocol."""
+        return self.paper == "smallnorb"
+
+    def shape(self, options: DataOptions) -> tuple[int, int, int]:
+        """Return (C, H, W) of what a network sees under options."""
+        side = getattr(options, "crop", None)
+        return (self.image_shape[0], side, side) if side else self.image_shape
+
+    def training_items(self, options: DataOptions) -> int:
+        """Return the number of items to train on under options."""
+        items = self.train_items * getattr(options, "lightings", 6) // 6
+        return items if getattr(options, "view", "full") == "full" else items // 3
+
+    def table(self, options: DataOptions) -> Table:
+        """Return the papers' table that its results stand in."""
+        if self.in_stereo:
+            return "hinton-table1" if getattr(options, "view", "full") == "full" else "hinton-table2"
+        return "affnist" if self.image_shape[1:] == (40, 40) else "sabour-table1"
+
+    def has_familiar_test(self, options: DataOptions) -> bool:
+        """Tell whether the test differs from training by design, so that there is a familiar test beside it."""
+        if self.paper == "affnist":
+            return getattr(options, "train", None) == "translated"
+        return getattr(options, "view", "full") != "full"
+
+
+def catalogue() -> Mapping[str, DataSet]:
+    """Return all data sets by name."""
+    found: Mapping[str, DataSet] = importlib.import_module("capsbench.data.catalogue").CATALOGUE
+    return found

@@ -1,0 +1,143 @@
+"""Reading YAML strictly, and turning a failed check into the one line that a person needs."""
+
+import difflib
+import inspect
+import json
+import re
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from capsbench.errors import InputError
+from capsbench.registry import Options, key_path, no_such
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people expect it: 1e-3 is a number, yes and no are words, a key given twice is an error."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        letter: [(tag, regex) for tag, regex in rules if tag not in _REPLACED]
+        for letter, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        for _REPLACED in [("tag:yaml.org,2002:float", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")]
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        self.flatten_mapping(node)  # merge keys: <<: *base
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                problem = f"key {key!r} is not a word; put it in quotes"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"key '{key}' is there twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*([eE][-+]?\d+)|\d+\.\d*|\.\d+([eE][-+]?\d+)?|\.(inf|nan))$"),
+    list("-+0123456789."),
+)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|True|false|False)$"), list("tTfF"))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a study file into plain values. Raises InputError where it is missing or not a YAML mapping."""
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such study file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise InputError(f"{path}: {line}not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: a study is a mapping of keys (name, seeds, experiments, variants, ...)")
+    return raw
+
+
+def check(
+    model: type[Model], raw: Any, path: Path, where: str = "", elsewhere: Mapping[str, str] = MappingProxyType({})
+) -> Model:
+    """Check raw values against a pydantic model; InputError names the file, the key and what is allowed.
+
+    `where` is the place of `raw` in the file; `elsewhere` holds the dotted keys that come from another place.
+    """
+    try:
+        # through JSON, where strict means: lists are sequences, 1 is a fine 1.0, "3" is no number
+        return model.model_validate_json(json.dumps(raw, default=str), strict=True)
+    except ValidationError as error:
+        raise InputError(f"{path}: {_one_line(error.errors(), model, raw, where, elsewhere)}") from None
+
+
+def refuse(path: Path, where: str, problem: str) -> NoReturn:
+    """Raise the InputError for a problem that only several values together show."""
+    raise InputError(f"{path}: {where}: {problem}")
+
+
+def _one_line(errors: list[Any], model: type[BaseModel], raw: Any, where: str, elsewhere: Mapping[str, str]) -> str:
+    # an unknown key is most often a misspelt one: it explains the errors that follow from it
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+    path = key_path(first["loc"], raw, first["type"])
+    leading = [".".join(path[:length]) for length in range(1, len(path) + 1)]
+    place = next((elsewhere[part] for part in leading if part in elsewhere), where)
+    key = ".".join(filter(None, [place, *path]))
+    context = first.get("ctx", {})
+    match first["type"]:
+        case "extra_forbidden":
+            allowed = _keys_beside(model, first["loc"])
+            near = difflib.get_close_matches(path[-1], allowed, n=1)
+            hint = f" (did you mean '{near[0]}'?)" if near else ""
+            text = f"unknown key{hint}; allowed: {', '.join(allowed) or 'none'}"
+        case "missing":
+            text = "is missing"
+        case "value_error":
+            text = str(context["error"])
+        case "union_tag_invalid":
+            names = [tag.strip(" '") for tag in context["expected_tags"].split(",")]
+            text = no_such(path[-1], context["tag"], names)
+        case "string_pattern_mismatch":
+            text = f"{first['input']!r} is not a name: letters, digits, '.', '_' and '-', no spaces"
+        case _:
+            found = json.dumps(first["input"], default=str)
+            text = f"{found[:60]} is not allowed: {first['msg'].replace('Input should', 'it should')}"
+    return f"{key}: {text}" if key else text
+
+
+def _keys_beside(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """List the keys that are allowed where an unknown one was found."""
+    place: Any = model
+    for part in loc[:-1]:
+        place = _step(place, part)
+    keys = list(place.model_fields) if inspect.isclass(place) and issubclass(place, BaseModel) else []
+    return [key for key in keys if not (key == "name" and place is model and issubclass(model, Options))]
+
+
+def _step(place: Any, part: int | str) -> Any:
+    """Go one step of a pydantic error's location into a type."""
+    if inspect.isclass(place) and issubclass(place, BaseModel):
+        return place.model_fields[str(part)].annotation if part in place.model_fields else place
+    parts = typing.get_args(place)
+    if typing.get_origin(place) in (typing.Union, types.UnionType):
+        models = [p for p in parts if inspect.isclass(p) and issubclass(p, BaseModel)]
+        named = [m for m in models if "name" in m.model_fields and m.model_fields["name"].default == part]
+        if named:
+            return named[0]
+        inner = [p for p in parts if p is not type(None)]
+        return _step(inner[0], part) if inner else None
+    if typing.get_origin(place) is typing.Annotated:
+        return _step(parts[0], part)
+    return parts[-1] if parts and part != "[key]" else place  # of a dict or a list: what is in it

@@ -1,0 +1,208 @@
+"""From a study file to its runs: each experiment, variant, combination of a grid and seed, with checked options."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from capsbench.registry import MODELS, no_such
+from capsbench.study.data_sets import Table, catalogue
+from capsbench.study.files import check, read_yaml, refuse
+from capsbench.study.schema import Data, Run, Study, Training
+from capsbench.study.validation import check_data, check_protocol
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked study and its runs, in the order of the file, all seeds of a variant together."""
+
+    path: Path
+    study: Study
+    data: Mapping[str, Data]  # by experiment
+    runs: tuple[Run, ...]
+
+    def run(self, key: str) -> Run:
+        """Find a run by EXPERIMENT/VARIANT/seedN; raises KeyError."""
+        for run in self.runs:
+            if run.key == key:
+                return run
+        raise KeyError(key)
+
+    def cell(self, experiment: str, variant: str, seed: int | str) -> Run:
+        """Find a run by its place in the plan; raises KeyError."""
+        return self.run(f"{experiment}/{variant}/seed{seed}")
+
+    @property
+    def tables(self) -> list[str]:
+        """Return the tables that the study asks for; if it names none, those in which any of its runs stands."""
+        if self.study.tables is not None:
+            return list(self.study.tables)
+        there = {run.table for run in self.runs}
+        return [name for name in get_args(Table) if name in there]
+
+
+def load_plan(path: Path) -> Plan:
+    """Read and check a study file and expand it into runs. Raises InputError with one line for a person."""
+    raw = read_yaml(path)
+    study = check(Study, raw, path)
+    data = {name: _data(raw, study, path, name) for name in study.experiments}
+    runs = tuple(_runs(raw, study, path, data))
+    used = {base for experiment in study.experiments.values() for base in experiment.variants or study.variants}
+    for base in study.variants:
+        if base not in used:
+            list(_cells(raw, path, next(iter(study.experiments)), base))  # checked like the others
+    keys = [run.key for run in runs]
+    for key in keys:
+        if keys.count(key) > 1:  # they would share a folder
+            experiment, variant, _ = key.split("/")
+            refuse(path, f"experiments.{experiment}", f"variant '{variant}' is there twice, from a grid")
+    return Plan(path, study, data, runs)
+
+
+def _data(raw: dict[str, Any], study: Study, path: Path, experiment: str) -> Data:
+    """Check the options of a data set, and that it can give what the study asks for."""
+    where = f"experiments.{experiment}.data"
+    name = study.experiments[experiment].data.name
+    if name not in catalogue():
+        refuse(path, f"{where}.name", no_such("data set", name, list(catalogue())))
+    given = raw["experiments"][experiment]["data"]
+    options = check(catalogue()[name].options, given.get("options") or {}, path, f"{where}.options")
+    in_file = study.experiments[experiment].data
+    data = Data(**{**dict(in_file), "options": options})
+    check_data(data, path, where)
+    return data
+
+
+def _runs(raw: dict[str, Any], study: Study, path: Path, data: Mapping[str, Data]) -> Iterator[Run]:
+    for experiment, settings in study.experiments.items():
+        for base in settings.variants or study.variants:
+            for cell in _cells(raw, path, experiment, base):
+                check_protocol(cell.training, data[experiment], path, experiment, cell.where)
+                for seed in study.seeds:
+                    yield Run(
+                        study=study.name, experiment=experiment, variant=cell.name, label=cell.label, seed=seed,
+                        data=data[experiment], model=cell.model, options=cell.options, training=cell.training,
+                    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One combination of a variant's grid; where: its place in the file."""
+
+    name: str
+    label: str
+    where: str
+    model: str
+    options: dict[str, Any]
+    training: Training
+
+
+def _cells(raw: dict[str, Any], path: Path, experiment: str, base: str) -> Iterator[_Cell]:
+    variant = raw["variants"][base]
+    grid = variant.get("grid") or {}
+    if variant["model"] not in MODELS.names():
+        refuse(path, f"variants.{base}.model", no_such("model", variant["model"], MODELS.names()))
+    where = f"variants.{base}" + (".grid" if grid else "")
+    usual: dict[str, Any] = {"augmentation": catalogue()[raw["experiments"][experiment]["data"]["name"]].augmentation}
+    for layer in (raw, raw["experiments"][experiment], variant):
+        usual = _merge(usual, layer.get("training") or {})
+    for values in itertools.product(*grid.values()):
+        options, training = dict(variant.get("options") or {}), usual
+        # a group before the options in it, whichever comes first in the file
+        for key, value in sorted(zip(grid, values, strict=True), key=lambda axis: axis[0].count(".")):
+            if key.startswith("training."):
+                training = _merge(training, _put({}, key.removeprefix("training.").split("."), value))
+            else:
+                _refuse_twice(path, base, variant.get("options") or {}, options, key)
+                options = _put(options, key.split("."), value)
+        axes = [(key.split(".")[-1], value, _names_suffice(grid[key])) for key, value in zip(grid, values, strict=True)]
+        name = "-".join([base, *(_label(*axis) for axis in axes)])
+        checked = check(Training, training, path, f"{where}.training")
+        plain = _options(variant["model"], options, path, base, grid)
+        yield _Cell(name, _title(variant, name, axes), where, variant["model"], plain, checked)
+
+
+def _options(
+    model: str, options: dict[str, Any], path: Path, base: str, grid: Mapping[str, list[Any]]
+) -> dict[str, Any]:
+    """Return the options of a network as a study would write them, all defaults filled in."""
+    place = f"variants.{base}.options"
+    options_class = MODELS.options(model)
+    in_grid = dict.fromkeys(grid, f"variants.{base}.grid")
+    if "name" in options:
+        refuse(path, f"{in_grid.get('name', place)}.name", "unknown key; the network is named by 'model'")
+    for key in grid:
+        group, *inner = key.split(".")
+        if inner and group != "training" and group not in options_class.model_fields:
+            refuse(path, f"variants.{base}.grid", f"'{key}' is neither an option of {model} nor training.KEY")
+    plain = check(options_class, options, path, place, in_grid).plain()
+    return {key: value for key, value in plain.items() if key != "name"}
+
+
+def _refuse_twice(path: Path, base: str, given: Mapping[str, Any], options: Mapping[str, Any], key: str) -> None:
+    """Refuse a key of the grid that the options given by the variant, or a group in the grid, set as well."""
+    if _holds(given, key):
+        refuse(path, f"variants.{base}.options.{key}", "is in the grid too; say it once")
+    if _holds(options, key):
+        refuse(path, f"variants.{base}.grid.{key}", "is in the grid twice: its group sets it as well; set it once")
+
+
+def _holds(options: Mapping[str, Any], key: str) -> bool:
+    node: Any = options
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return False
+        node = node[part]
+    return True
+
+
+def _put(options: Mapping[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
+    """Return options with one value set, keys leading to it; a group that was a bare name becomes a mapping."""
+    key, *inner = keys
+    if not inner:
+        return {**options, key: value}
+    group = options.get(key) or {}
+    group = {"name": group} if isinstance(group, str) else group
+    return {**options, key: _put(group, inner, value)}
+
+
+def _title(variant: Mapping[str, Any], name: str, axes: list[tuple[str, Any, bool]]) -> str:
+    """Return what tables and plots call a variant: its label and its place in the grid, or its name."""
+    if not variant.get("label"):
+        return name
+    return ", ".join([variant["label"], *(_label(*axis, gap=" ").replace("_", " ") for axis in axes)])
+
+
+def _names_suffice(values: list[Any]) -> bool:
+    """Tell whether the groups of an axis differ in their names, so that their options need not be named too."""
+    names = [value.get("name") if isinstance(value, Mapping) else value for value in values]
+    return all(names.count(name) == 1 for name in names)
+
+
+def _label(name: str, value: Any, by_name: bool = False, gap: str = "") -> str:
+    """Name one value of a grid: iterations3, detach, no_decoder, em, em_iterations2."""
+    if value is True:
+        return name
+    if value is None or value is False:
+        return f"no_{name}"
+    if isinstance(value, Mapping):
+        rest = {} if by_name and "name" in value else {k: v for k, v in value.items() if k != "name"}
+        own = _label(name, value["name"], gap=gap) if "name" in value else name
+        return "_".join([own, *(_label(k, v, gap=gap) for k, v in rest.items())])
+    if isinstance(value, str):
+        return f"{name} {value}" if gap else _as_name(value)
+    text = "_".join(map(str, value)) if isinstance(value, list) else str(value)
+    return name + gap + _as_name(text)
+
+
+def _as_name(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
+
+
+def _merge(base: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in update.items():
+        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
+        merged[key] = _merge(base[key], value) if both else value
+    return merged

@@ -1,0 +1,210 @@
+"""The format of a study file, and what it becomes: runs, with all defaults filled in.
+
+A study file holds data sets, variants, grids of options, seeds, a protocol of training, evaluations, tables and plots.
+The options of data sets and networks are checked against their own declarations in capsbench.study.grid.
+"""
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
+
+from capsbench.registry import PROTOCOLS, Count, Fraction, NonNegative, Positive, no_such
+from capsbench.study.data_sets import DataOptions, DataSet, Table, catalogue
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Plot = Literal["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"]
+
+
+def _is_protocol(name: str) -> str:
+    if name not in PROTOCOLS.names():
+        raise ValueError(no_such("protocol", name, PROTOCOLS.names()))
+    return name
+
+
+Protocol = Annotated[str, AfterValidator(_is_protocol)]
+
+
+class Strict(BaseModel):
+    """No unknown keys, no silent conversions, no changes after the check."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Augmentation(Strict):
+    """Drawn for each training image on its own. What is not set is what the papers do to the data set: see below."""
+
+    shift: Annotated[int, Field(ge=0)] = Field(0, description="pixels, each axis, zeros come in; MNIST: 2, CIFAR-10: 4")
+    flip: bool = Field(False, description="left to right, every second image; CIFAR-10: true")
+    rotation: Annotated[float, Field(ge=0, le=180)] = Field(0.0, description="degrees, up to this either way")
+    scale: Fraction = Field(0.0, description="0.2 draws a factor from 0.8 to 1.2")
+    cutout: Annotated[int, Field(ge=0)] = Field(0, description="side of the square set to zero, pixels")
+    brightness: NonNegative = Field(
+        0.0, description="smallNORB alone: added, up to this either way, of 0 to 1; there 63/255"
+    )
+    contrast: Fraction = Field(0.0, description="smallNORB alone: 0.8 draws a factor from 0.2 to 1.8; there 0.8")
+
+
+class Training(Strict):
+    """The protocol of training; defaults from S17 and its authors' code, but for the length, which it omits."""
+
+    epochs: Count = 50
+    batch_size: Count = 128
+    learning_rate: Positive = 0.001
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = Field(0.96, description="factor per lr_decay_every")
+    lr_decay_every: Count = 2000
+    lr_decay_unit: Literal["step", "epoch"] = "step"
+    lr_decay_staircase: bool = Field(False, description="by whole steps of lr_decay_every, else smoothly")
+    lr_floor: NonNegative = 1e-6
+    warmup_steps: Annotated[int, Field(ge=0)] = Field(0, description="steps of linear rise from zero")
+    weight_decay: NonNegative = Field(0.0, description="decoupled (AdamW)")
+    gradient_clip: Positive | None = Field(None, description="largest norm of the whole gradient; null: none")
+    augmentation: Augmentation = Augmentation()
+    early_stopping: Count | None = Field(
+        None,
+        description="stop after so many epochs without a better validation accuracy, keep the best epoch",
+    )
+    stop_at_familiar_accuracy: Fraction | None = Field(
+        None,
+        description="stop once the familiar test reaches it, as the papers do where the test is on novel views or "
+        "transforms, so that networks are compared at equal familiar accuracy; the novel test is never looked at",
+    )
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: Count = Field(1, description="CPU threads a run computes with; part of what fixes the bytes")
+    deterministic: bool = Field(False, description="deterministic kernels on a GPU too, at some cost")
+
+    @model_validator(mode="after")
+    def _rate_above_floor(self) -> Self:
+        if self.lr_floor > self.learning_rate:
+            raise ValueError(f"lr_floor {self.lr_floor:g} is above learning_rate {self.learning_rate:g}")
+        return self
+
+
+class Data(Strict):
+    """What is trained and tested on. The test set is always whole."""
+
+    name: str
+    options: SerializeAsAny[DataOptions] = DataOptions()
+    train_images: Count | None = Field(None, description="cut the training set down, stratified; null: all")
+    validation_images: Annotated[int, Field(ge=0)] = Field(
+        0, description="held out of the training set before it is cut down, stratified"
+    )
+    split_seed: Seed = Field(0, description="draws the validation set and the cut; the same for all runs")
+    allow_unofficial: bool = Field(
+        False, description="use files whose checksum is not the official one, marked in every table"
+    )
+
+    @property
+    def facts(self) -> DataSet:
+        """Return what is known of the data set."""
+        return catalogue()[self.name]
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Return (C, H, W) of what a network sees."""
+        return self.facts.shape(self.options)
+
+    @property
+    def has_familiar_test(self) -> bool:
+        """Tell whether there is a familiar test beside the test."""
+        return self.facts.has_familiar_test(self.options)
+
+
+class DataInFile(Data):
+    """Data as a study file has them, their options not checked yet."""
+
+    options: dict[str, Any] = {}  # type: ignore[assignment]
+
+
+class Experiment(Strict):
+    """One data set under one protocol: a folder of runs, a block of rows in the tables."""
+
+    data: DataInFile
+    training: Training = Field(Training(), description="replaces the study's values key by key")
+    variants: Annotated[list[Name], Field(min_length=1)] | None = Field(None, description="null: all variants")
+
+
+class Variant(Strict):
+    """A network with its options, or a grid of them."""
+
+    model: str
+    label: str | None = Field(None, min_length=1, max_length=60, description="what tables and plots call it")
+    options: dict[str, Any] = {}
+    training: Training = Field(Training(), description="replaces the experiment's values key by key")
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        {},
+        description="option, as routing.iterations, or training.KEY -> values: one variant for each combination",
+    )
+
+
+class Study(Strict):
+    """A whole study, as its file has it."""
+
+    name: Name = Field(description="results go to results/NAME/")
+    description: str = ""
+    seeds: Annotated[list[Seed], Field(min_length=1)]
+    training: Training = Training()
+    experiments: Annotated[dict[Name, Experiment], Field(min_length=1)]
+    variants: Annotated[dict[Name, Variant], Field(min_length=1)]
+    evaluations: Annotated[list[Protocol], Field(min_length=1)] = ["accuracy", "familiar", "reconstruction"]
+    tables: list[Table] | None = Field(None, description="null: those of the papers whose data sets are there")
+    plots: list[Plot] = ["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"]
+    tracking: bool = Field(True, description="log to MLflow")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.name == "reference":
+            raise ValueError("name: results/reference/ is for what is committed; take another name")
+        for key in ("seeds", "evaluations", "tables", "plots"):
+            _no_repeats(key, getattr(self, key) or [])
+        if "accuracy" not in self.evaluations:
+            raise ValueError("evaluations: 'accuracy' must be among them, every table rests on it")
+        for name, experiment in self.experiments.items():
+            _no_repeats(f"experiments.{name}.variants", experiment.variants or [])
+            for variant in experiment.variants or []:
+                if variant not in self.variants:
+                    raise ValueError(
+                        f"experiments.{name}.variants: no variant '{variant}'; there are {', '.join(self.variants)}"
+                    )
+        return self
+
+
+class Run(Strict):
+    """One training: everything that decides its result, with all defaults filled in.
+
+    options: of the network, as a study would write them: groups are mappings with a `name`, or None.
+    """
+
+    study: str
+    experiment: str
+    variant: str
+    label: str
+    seed: int
+    data: Data
+    model: str
+    options: dict[str, Any]
+    training: Training
+
+    @property
+    def key(self) -> str:
+        """EXPERIMENT/VARIANT/seedN, the run's folder below results/STUDY/runs/."""
+        return f"{self.experiment}/{self.variant}/seed{self.seed}"
+
+    @property
+    def table(self) -> str:
+        """The papers' table that the run stands in."""
+        return self.data.facts.table(self.data.options)
+
+    @property
+    def digest(self) -> str:
+        """Hash of what decides the result: the same digest means the same training (device aside)."""
+        facts = self.model_dump(mode="json", exclude={"study": True, "label": True, "training": {"device"}})
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _no_repeats(key: str, values: list[Any]) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{key}: {value} is there twice")

@@ -1,0 +1,228 @@
+"""What the committed runs of a study say: its summary, its findings, the rows of one method.
+
+SUMMARY and CONTRASTS are data: which variants stand for which method. Used by docs/generate.py.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from scipy import stats
+
+FEWEST = 3  # seeds for an interval
+TITLES = {
+    "mnist": "MNIST",
+    "multimnist": "MultiMNIST",
+    "affnist-generated": "generated affine MNIST",
+    "smallnorb": "smallNORB",
+}
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two methods, and the variants that stand for them in each experiment."""
+
+    first: str
+    second: str
+    variants: Mapping[str, tuple[str, str]]
+
+
+# study -> rows of its summary: what people call the method, its variant in each experiment
+SUMMARY = {
+    "cpu": {
+        "CapsNet, dynamic routing, 1 iteration": {"mnist": "capsnet-iterations1", "smallnorb": "capsnet-iterations1"},
+        "CapsNet, dynamic routing, 3 iterations": {"mnist": "capsnet-iterations3", "smallnorb": "capsnet-iterations3"},
+        "CapsNet, EM routing, 2 iterations": {"mnist": "capsnet_em-iterations2", "smallnorb": "capsnet_em-iterations2"},
+        "CapsNet, EM routing, 3 iterations": {"mnist": "capsnet_em-iterations3", "smallnorb": "capsnet_em-iterations3"},
+        "CapsNet, self-attention routing": {"mnist": "capsnet_attention", "smallnorb": "capsnet_attention"},
+        "CNN of matched size": {"mnist": "cnn_matched", "smallnorb": "cnn_matched_norb"},
+    }
+}
+NOTES = {  # below the summary
+    "cpu": "Mean ± standard deviation over n seeds. The CNN has as many parameters as CapsNet with its decoder (MNIST) "
+    "or without one (smallNORB)."
+}
+CONTRASTS = {
+    "cpu": (
+        Contrast(
+            "three iterations of dynamic routing",
+            "one iteration",
+            {
+                "mnist": ("capsnet-iterations3", "capsnet-iterations1"),
+                "smallnorb": ("capsnet-iterations3", "capsnet-iterations1"),
+            },
+        ),
+        Contrast(
+            "CapsNet with a decoder",
+            "CapsNet without one, both with three iterations",
+            {"mnist": ("capsnet_reconstructing-iterations3", "capsnet-iterations3")},
+        ),
+        Contrast(
+            "two iterations of EM routing (spread loss)",
+            "three iterations of dynamic routing (margin loss)",
+            {
+                "mnist": ("capsnet_em-iterations2", "capsnet-iterations3"),
+                "smallnorb": ("capsnet_em-iterations2", "capsnet-iterations3"),
+            },
+        ),
+        Contrast(
+            "two iterations of EM routing",
+            "three iterations of EM routing",
+            {
+                "mnist": ("capsnet_em-iterations2", "capsnet_em-iterations3"),
+                "smallnorb": ("capsnet_em-iterations2", "capsnet_em-iterations3"),
+            },
+        ),
+        Contrast(
+            "a CNN with as many parameters",
+            "CapsNet with three iterations and a decoder",
+            {
+                "mnist": ("cnn_matched", "capsnet_reconstructing-iterations3"),
+                "affnist-generated": ("cnn_matched_40x40", "capsnet_reconstructing-iterations3"),
+            },
+        ),
+    )
+}
+METHOD_OF_INTERVALS = """
+A difference is the test error of the first method minus that of the second at the same seed, in points of %: its mean
+over the seeds and the 95 % t interval. The intervals cover neither the choice of the training images nor that of the
+test images, and they are not corrected for the number of comparisons.
+"""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean over seeds of the first error minus the second, in points of %, with its 95 % t interval."""
+
+    seeds: int
+    planned: int
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Return -0.36 points [-0.41, -0.30], with a third decimal where the interval is narrow."""
+        digits = 3 if self.high - self.low < 0.1 else 2
+        return f"{self.mean:+.{digits}f} points [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
+
+
+def read_runs(reference: Path, study: str) -> pd.DataFrame:
+    """Read the committed runs of a study; a run without a valid result has no test error."""
+    runs = pd.read_csv(reference / study / "runs.csv", low_memory=False)
+    return runs.assign(test_error=runs["test_error"].where(runs["status"] == "ok"))
+
+
+def cell(runs: pd.DataFrame, experiment: str, variant: str) -> pd.DataFrame:
+    """Return the runs of one variant in one experiment. Raises KeyError where there is none."""
+    found = runs[(runs["experiment"] == experiment) & (runs["variant"] == variant)]
+    if found.empty:
+        raise KeyError(f"no run of {experiment}/{variant}")
+    return found
+
+
+def difference(runs: pd.DataFrame, experiment: str, first: str, second: str) -> Difference:
+    """Compare two variants of an experiment at equal seeds; seeds in which either has no result are left out."""
+    errors = [cell(runs, experiment, variant).set_index("seed")["test_error"] for variant in (first, second)]
+    pairs = (errors[0] - errors[1]).dropna()
+    mean = float(pairs.mean())
+    half = math.inf if len(pairs) < FEWEST else float(stats.t.ppf(0.975, len(pairs) - 1) * pairs.sem())
+    return Difference(len(pairs), len(errors[0].index.union(errors[1].index)), mean, mean - half, mean + half)
+
+
+def chance_error(data_set: str) -> float:
+    """Return the error in % of guessing; of pairs, of guessing both classes."""
+    from capsbench.study import catalogue
+
+    facts = catalogue()[data_set]
+    return 100 * (1 - 1 / math.comb(facts.num_classes, facts.objects))
+
+
+def is_at_chance(runs: pd.DataFrame) -> bool:
+    """Tell whether every run of a cell is at chance: its error is not below 95 % of the error of guessing."""
+    errors = runs["test_error"].dropna()
+    return len(errors) > 0 and bool(errors.min() >= 0.95 * chance_error(runs["data_set"].iloc[0]))
+
+
+def data_title(runs: pd.DataFrame, experiment: str) -> str:
+    """Name the data of an experiment; files that are not the official ones are called a copy."""
+    unofficial = runs.loc[runs["experiment"] == experiment, "unofficial"].dropna()
+    return TITLES.get(experiment, experiment) + (" copy" if len(unofficial) else "")
+
+
+def summary(reference: Path, study: str) -> str:
+    """Return the few rows that stand for a study."""
+    runs = read_runs(reference, study)
+    rows = SUMMARY[study]
+    experiments = list(dict.fromkeys(name for variants in rows.values() for name in variants))
+    lines = [["method", *(f"{data_title(runs, name)}, error %" for name in experiments)]]
+    for method, variants in rows.items():
+        lines.append([method, *(mean_and_std(cell(runs, name, variants[name])) for name in experiments)])
+    return f"{table(lines)}\n\n{NOTES.get(study, '')}"
+
+
+def found(reference: Path, study: str) -> str:
+    """Return the findings of a study, one bullet per contrast, none stronger than its interval."""
+    runs = read_runs(reference, study)
+    return "\n".join(f"- {finding(runs, contrast)}" for contrast in CONTRASTS[study]) + "\n" + METHOD_OF_INTERVALS
+
+
+def finding(runs: pd.DataFrame, contrast: Contrast) -> str:
+    """Say what a contrast shows; experiments with the same conclusion share a sentence."""
+    said: dict[str, list[str]] = {}
+    for experiment, variants in contrast.variants.items():
+        conclusion, text = _conclusion(runs, contrast, experiment, variants)
+        said.setdefault(conclusion, []).append(text)
+    sentences = (f"{conclusion}: {', '.join(texts)}." for conclusion, texts in said.items())
+    return " ".join(re.sub(r"\w", lambda first: first[0].upper(), sentence, count=1) for sentence in sentences)
+
+
+def _conclusion(runs: pd.DataFrame, contrast: Contrast, experiment: str, variants: tuple[str, str]) -> tuple[str, str]:
+    where = data_title(runs, experiment)
+    where = f"the {where}" if where.endswith(" copy") else where
+    pair = f"{contrast.first} and {contrast.second}"
+    for method, variant in zip((contrast.first, contrast.second), variants, strict=True):
+        errors = cell(runs, experiment, variant)
+        if is_at_chance(errors):
+            chance = chance_error(errors["data_set"].iloc[0])
+            text = f"{errors['test_error'].mean():.1f} % error on {where}, where guessing has {chance:.1f} %"
+            return f"{method} **stayed at chance**", text
+    compared = difference(runs, experiment, *variants)
+    if compared.seeds < FEWEST:
+        return f"**too few seeds** to compare {pair}", f"{compared.seeds} on {where}"
+    missing = compared.planned - compared.seeds
+    seeds = f"{compared.seeds} seeds" + (f", {missing} of {compared.planned} without a result" if missing else "")
+    text = f"{compared} on {where} ({seeds})"
+    if compared.low <= 0 <= compared.high:
+        return f"**no difference was shown** between {pair}", text
+    sign = "higher" if compared.mean > 0 else "lower"
+    return f"{contrast.first} had a **{sign} error** than {contrast.second}", text
+
+
+def results(reference: Path, study: str, kind: str, name: str) -> str:
+    """Return the rows of a study with one network (KIND model), or with one routing in capsnet (KIND routing)."""
+    runs = read_runs(reference, study)
+    by_routing = (runs["model"] == "capsnet") & (runs["option.routing"] == name)
+    chosen = runs[by_routing if kind == "routing" else runs["model"] == name]
+    rows = [["data", "variant", "test error %"]]
+    for (experiment, variant), errors in chosen.groupby(["experiment", "variant"], sort=False):
+        rows.append([data_title(runs, str(experiment)), f"`{variant}`", mean_and_std(errors)])
+    return table(rows) if len(rows) > 1 else f"There are no results yet: the study `{study}` has no run of it."
+
+
+def mean_and_std(runs: pd.DataFrame) -> str:
+    """Return mean ± standard deviation over the seeds, and the number of seeds with a result."""
+    errors = runs["test_error"].dropna()
+    count = f"{len(errors)}" if len(errors) == len(runs) else f"{len(errors)} of {len(runs)}"
+    if errors.empty:
+        return f"no result (n = {count})"
+    spread = f" ± {errors.std():.2f}" if len(errors) > 1 else ""
+    return f"{errors.mean():.2f}{spread} (n = {count})" + (", at chance" if is_at_chance(runs) else "")
+
+
+def table(rows: list[list[str]]) -> str:
+    """Return a Markdown table; the first row is its head."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])

@@ -1,0 +1,229 @@
+"""Fills the parts of README.md and docs/ that come from the code and from the committed results.
+
+    python docs/generate.py            updates every block
+    python docs/generate.py --check    prints one line per stale block; exits with 1 if there is one
+
+A block lies between `<!-- begin NAME ARGUMENTS -->` and `<!-- end NAME -->`; BLOCKS, below, has all names. Which rows
+and contrasts the results show is declared in docs/findings.py.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from findings import found, results, summary, table
+from pydantic import BaseModel
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCK = re.compile(
+    r"(?P<begin><!-- begin (?P<name>\w+)(?P<arguments>[^\n]*?) -->\n)(?P<body>.*?)(?P<end><!-- end \2 -->)", re.S
+)
+LARGEST_LIMIT = 2**31  # limits beyond are those of the machine
+
+
+def options(reference: Path, kind: str, name: str = "") -> str:
+    """Return the options of a registered thing or a data set, or the keys of a part of a study file."""
+    schema = _options_of(kind, name).model_json_schema()
+    fields = {key: value for key, value in schema.get("properties", {}).items() if key != "name" or not name}
+    if not fields:
+        return "It has no options."
+    explained = any("description" in value for value in fields.values())
+    rows = [["option" if name else "key", "values", "default", *(["meaning"] if explained else [])]]
+    for key, value in fields.items():
+        meaning = [value.get("description", "")] if explained else []
+        rows.append([f"`{key}`", _values(value), _default(value), *meaning])
+    return table(rows)
+
+
+def _options_of(kind: str, name: str) -> type[BaseModel]:
+    from capsbench import registry
+    from capsbench.study import catalogue, schema
+
+    parts: dict[str, type[BaseModel]] = {
+        "study": schema.Study,
+        "experiment": schema.Experiment,
+        "variant": schema.Variant,
+        "data": schema.DataInFile,
+        "training": schema.Training,
+        "augmentation": schema.Augmentation,
+    }
+    registries = {
+        "routing": registry.ROUTINGS,
+        "loss": registry.LOSSES,
+        "decoder": registry.DECODERS,
+        "transform": registry.TRANSFORMS,
+        "model": registry.MODELS,
+    }
+    if not name:
+        return parts[kind]
+    return catalogue()[name].options if kind == "data" else registries[kind].options(name)
+
+
+def _values(schema: Mapping[str, Any]) -> str:
+    """Put the JSON schema of an option into words: type and limits; of a group, the names that it can take."""
+    if "anyOf" in schema:
+        parts = schema["anyOf"]
+        if "enum" in parts[0]:  # a group: its names, then the options of each
+            parts = [parts[0], *(part for part in parts if part.get("type") == "null")]
+        return " or ".join(map(_values, parts))
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{_plain(value)}`" for value in schema.get("enum", [schema.get("const")]))
+    if "$ref" in schema or schema.get("type") == "object":
+        return "mapping"
+    if schema.get("type") == "array":
+        return f"list of {_values(schema['items'])}".replace("number", "numbers").replace("word", "words")
+    kinds = {"integer": "whole number", "boolean": "`true`, `false`", "string": "word", "null": "`null`"}
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = {sign: schema[key] for key, sign in signs.items() if schema.get(key, LARGEST_LIMIT) < LARGEST_LIMIT}
+    limited = ", ".join(f"{sign} {limit:g}" for sign, limit in limits.items())
+    return f"{kinds.get(schema.get('type', ''), 'number')} {limited}".strip()
+
+
+def _default(schema: Mapping[str, Any]) -> str:
+    if "default" not in schema:
+        return "required"
+    return "see below" if "$ref" in schema else f"`{_plain(schema['default'])}`"
+
+
+def _plain(value: Any) -> str:
+    """Write a value as a study would."""
+    if isinstance(value, Mapping) and list(value) == ["name"]:
+        return str(value["name"])
+    return value if isinstance(value, str) and value else json.dumps(value).replace('"', "" if value else '"')
+
+
+def networks(reference: Path) -> str:
+    """Return all networks with the images of their papers and the parameters that they have there."""
+    import torch
+
+    from capsbench.models import build_model, count_parameters
+    from capsbench.registry import MODELS
+
+    rows = [["network", "what tables call it", "images", "classes", "parameters"]]
+    for name in MODELS.names():
+        shape, classes = MODELS[name].facts.get("published_on", ((1, 28, 28), 10))
+        with torch.device("meta"):
+            parameters = count_parameters(build_model(name, shape, classes))
+        images = " x ".join(map(str, shape))
+        rows.append([f"`{name}`", MODELS[name].title, images, str(classes), f"{parameters:,}"])
+    return table(rows)
+
+
+def data(reference: Path) -> str:
+    """Return all data sets: what a network sees, how many items there are, source and licence."""
+    from capsbench.study import catalogue
+
+    rows = [["name", "what it is", "images", "training items", "test items", "source", "licence"]]
+    for name, facts in catalogue().items():
+        images = " x ".join(map(str, facts.image_shape))
+        counts = (f"{facts.train_items:,}", f"{facts.test_items:,}")
+        rows.append([f"`{name}`", facts.title, images, *counts, facts.source, facts.licence])
+    return table(rows)
+
+
+def card(reference: Path, name: str) -> str:
+    """Return the facts of a data set's card and its first table, the images of each class."""
+    text = (reference / "data" / f"{name}.md").read_text(encoding="utf-8")
+    facts = [line for line in text.splitlines() if line.startswith("- ")]
+    facts = [re.sub(r": \S+: md5 .*", "", line) for line in facts]  # one line for all files of a copy
+    tables = re.findall(r"^\|.*?(?=\n\n|\Z)", text, re.S | re.M)
+    return "\n".join([*dict.fromkeys(facts), "", tables[0].strip()])
+
+
+def committed_table(reference: Path, study: str, name: str) -> str:
+    """Return a committed table of a study."""
+    return (reference / study / "tables" / f"{name}.md").read_text(encoding="utf-8").strip()
+
+
+def bench(reference: Path, study: str) -> str:
+    """Return the committed benchmark of a study."""
+    return (reference / study / "bench.md").read_text(encoding="utf-8").strip()
+
+
+BLOCKS: dict[str, Callable[..., str]] = {
+    "options": options,
+    "summary": summary,
+    "found": found,
+    "results": results,
+    "networks": networks,
+    "data": data,
+    "card": card,
+    "table": committed_table,
+    "bench": bench,
+}
+
+
+class WrongBlock(ValueError):
+    """A block that cannot be filled; the message says where and why."""
+
+
+def pages(root: Path) -> list[Path]:
+    """Return the pages that may have blocks."""
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+
+
+def fill(text: str, reference: Path, place: str) -> tuple[str, list[str]]:
+    """Fill all blocks of a page.
+
+    Args:
+        text: the page.
+        reference: the folder of committed results.
+        place: what messages call the page.
+
+    Returns:
+        The page with fresh blocks, and one line for each block that was stale.
+
+    Raises:
+        WrongBlock: an unknown or unclosed block, or one whose arguments name nothing.
+    """
+    stale: list[str] = []
+    wanted = len(re.findall(r"<!-- begin ", text))
+    if wanted != len(BLOCK.findall(text)):
+        raise WrongBlock(f"{place}: {wanted} blocks begin, {len(BLOCK.findall(text))} of them end under the same name")
+
+    def fresh(match: re.Match[str]) -> str:
+        name, arguments = match["name"], match["arguments"].split()
+        where = f"{place}:{text[: match.start()].count(chr(10)) + 1}: {' '.join([name, *arguments])}"
+        try:
+            body = f"\n{BLOCKS[name](reference, *arguments).strip()}\n\n"
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise WrongBlock(f"{where}: cannot be filled: {type(error).__name__}: {error}") from error
+        if body != match["body"]:
+            stale.append(f"{where}: is stale; run python docs/generate.py")
+        return match["begin"] + body + match["end"]
+
+    return BLOCK.sub(fresh, text), stale
+
+
+def update(root: Path, check: bool) -> Iterator[str]:
+    """Fill the blocks of all pages, or only look; yield one line for each stale block."""
+    for page in pages(root):
+        text = page.read_text(encoding="utf-8")
+        filled, stale = fill(text, root / "results/reference", str(page.relative_to(root)))
+        if stale and not check:
+            page.write_text(filled, encoding="utf-8")
+        yield from stale
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return its exit code."""
+    parser = argparse.ArgumentParser(description="Fill the generated blocks of README.md and docs/.")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a block is stale")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository (default: this one)")
+    given = parser.parse_args(arguments)
+    try:
+        stale = list(update(given.root, given.check))
+    except WrongBlock as error:
+        print(error, file=sys.stderr)
+        return 2
+    for line in stale:
+        print(line if given.check else line.replace("is stale; run python docs/generate.py", "updated"))
+    return int(bool(stale) and given.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+from typing import get_args
+
+from matplotlib import pyplot as plt
+from studies import CNN_ALONE
+
+from capsbench.analysis.plots import PLOTS, write_plots
+from capsbench.study.schema import Plot
+
+
+def write(plan, results):
+    return write_plots(plan, results, results / plan.study.name / "plots")
+
+
+def says_nothing(path) -> bool:
+    return "<!-- nothing to show: " in path.with_suffix(".svg").read_text()
+
+
+def test_every_plot_that_a_study_may_name_exists():
+    assert set(get_args(Plot)) == set(PLOTS)
+
+
+def test_every_plot_is_written_as_png_and_svg(finished, results):
+    paths = write(finished, results)
+    assert {path.name for path in paths} == {f"{name}.{ending}" for name in PLOTS for ending in ("png", "svg")}
+    for path in paths:
+        assert path.parent == results / "small_study/plots"
+        assert path.read_bytes().startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
+        assert path.stat().st_size > 15_000  # a drawing: what says "nothing to show" is smaller
+        assert not says_nothing(path)
+
+
+def test_a_study_that_has_not_run_gets_plots_that_say_so(plan, results):
+    paths = write(plan, results)
+    assert len(paths) == 2 * len(PLOTS)
+    assert all(says_nothing(path) for path in paths)
+
+
+def test_plots_that_do_not_fit_a_study_say_so(make_plan, write_run, results):
+    plan = make_plan(CNN_ALONE)
+    for run in plan.runs:
+        write_run(run)
+    silent = {path.stem for path in write(plan, results) if says_nothing(path)}
+    assert silent == {"routing_iterations", "reconstructions"}
+
+
+def test_the_same_study_gives_the_same_bytes(finished, results):
+    first, second = ({p.name: p.read_bytes() for p in write(finished, results)} for _ in range(2))
+    assert first == second
+
+
+def test_only_the_plots_that_are_named_are_drawn(make_plan, results):
+    plan = make_plan(CNN_ALONE + "plots: [reconstructions]\n")
+    assert {path.stem for path in write(plan, results)} == {"reconstructions"}
+
+
+def test_no_figure_stays_open(finished, results):
+    write(finished, results)
+    assert plt.get_fignums() == []
+
+
+def test_a_run_without_error_can_be_drawn(plan, write_run, results):
+    folder = write_run(plan.runs[0], error=0.0)
+    folder.write_metrics([{"epoch": 1, "train_accuracy": 1.0, "validation_accuracy": 1.0}])
+    paths = write(plan, results)
+    assert [path.stem for path in paths if says_nothing(path)] == []

@@ -1,0 +1,29 @@
+import pandas as pd
+import pytest
+from studies import NOVEL
+
+from capsbench.analysis.collect import collect
+from capsbench.analysis.tables import paper_table
+
+
+@pytest.fixture
+def table_of(results, write_run):
+    """The table of a study, from the end of each run: a status, or an error for a run that is ok."""
+
+    def make(plan, ends: list[str | float]) -> pd.DataFrame:
+        for run, end in zip(plan.runs, ends, strict=True):
+            if isinstance(end, float):
+                write_run(run, error=end)
+            elif end != "missing":
+                write_run(run, end)
+        return paper_table("sabour-table1", plan, collect(plan, results))
+
+    return make
+
+
+@pytest.fixture
+def novel(make_plan, write_run, results):
+    plan = make_plan(NOVEL)
+    for run in plan.runs[:3]:
+        write_run(run, error=13.0 + run.seed / 2, familiar=3.5 + run.seed / 10)
+    return paper_table("hinton-table2", plan, collect(plan, results))

@@ -1,0 +1,294 @@
+"""docs/generate.py and docs/findings.py: each block on a made-up input, and known answers on the committed runs."""
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import pytest
+from pydantic import BaseModel, Field
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import findings  # noqa: E402
+import generate  # noqa: E402
+from findings import Contrast, difference, finding  # noqa: E402
+
+from capsbench.registry import Count, Fraction  # noqa: E402
+
+
+def runs(errors, **columns):
+    """Runs of one experiment on scikit-learn's digits, whose error of guessing is 90 %: variant -> errors by seed."""
+    rows = [
+        {"experiment": "digits", "data_set": "digits", "variant": variant, "seed": seed, "status": "ok",
+         "model": "capsnet", "option.routing": "em", "unofficial": None, "test_error": error, **columns}
+        for variant, values in errors.items()
+        for seed, error in enumerate(values)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def reference(tmp_path):
+    """A made-up results/reference with the study tiny: variants a and b, three seeds each."""
+    folder = tmp_path / "results/reference/tiny"
+    (folder / "tables").mkdir(parents=True)
+    runs({"a": [1.0, 2.0, 3.0], "b": [1.5, 2.5, 3.5]}).to_csv(folder / "runs.csv", index=False)
+    (folder / "tables/first.md").write_text("| data |\n|---|\n| digits |\n")
+    (folder / "bench.md").write_text("form and time\n")
+    return tmp_path / "results/reference"
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(findings.SUMMARY, "tiny", {"method A": {"digits": "a"}, "method B": {"digits": "b"}})
+    monkeypatch.setitem(findings.CONTRASTS, "tiny", (Contrast("A", "B", {"digits": ("a", "b")}),))
+
+
+# options
+
+
+class MadeUp(BaseModel):
+    name: Literal["made_up"] = "made_up"
+    steps: Count = 3
+    share: Fraction = Field(0.5, description="of the whole")
+    sizes: tuple[Count, ...] = (8, 16)
+    mode: Literal["fast", "slow"] = "fast"
+    exact: bool = False
+    limit: int | None = None
+
+
+def test_options_say_type_limits_default_and_meaning(monkeypatch):
+    monkeypatch.setattr(generate, "_options_of", lambda kind, name: MadeUp)
+    rows = generate.options(Path(), "routing", "made_up").splitlines()
+    assert rows[0] == "| option | values | default | meaning |"
+    assert rows[2:] == [
+        "| `steps` | whole number ≥ 1 | `3` |  |",
+        "| `share` | number ≥ 0, < 1 | `0.5` | of the whole |",
+        "| `sizes` | list of whole numbers ≥ 1 | `[8, 16]` |  |",
+        "| `mode` | `fast`, `slow` | `fast` |  |",
+        "| `exact` | `true`, `false` | `false` |  |",
+        "| `limit` | whole number or `null` | `null` |  |",
+    ]
+
+
+def test_options_of_a_group_are_the_names_that_it_takes():
+    table = generate.options(Path(), "model", "capsnet")
+    routing = next(line for line in table.splitlines() if line.startswith("| `routing`"))
+    assert "`em`" in routing
+    assert "`dynamic` |" in routing
+    decoder = next(line for line in table.splitlines() if line.startswith("| `decoder`"))
+    assert "or `null`" in decoder
+    assert "inverse_temperature" not in table
+
+
+def test_a_thing_without_options_says_so():
+    assert generate.options(Path(), "routing", "uniform") == "It has no options."
+
+
+@pytest.mark.parametrize("part", ["study", "experiment", "variant", "data", "training", "augmentation"])
+def test_the_keys_of_each_part_of_a_study_file_are_listed(part):
+    assert generate.options(Path(), part).startswith("| key | values | default |")
+
+
+def test_options_of_a_data_set_are_its_own():
+    assert "| `view` | `full`, `azimuth`, `elevation` | `full` |" in generate.options(Path(), "data", "smallnorb")
+
+
+# results
+
+
+def test_summary_has_one_row_per_method_and_a_note(reference, tiny, monkeypatch):
+    monkeypatch.setitem(findings.NOTES, "tiny", "A note.")
+    assert generate.summary(reference, "tiny").splitlines() == [
+        "| method | digits, error % |",
+        "|---|---|",
+        "| method A | 2.00 ± 1.00 (n = 3) |",
+        "| method B | 2.50 ± 1.00 (n = 3) |",
+        "",
+        "A note.",
+    ]
+
+
+def test_results_of_one_routing_and_of_a_network_without_runs(reference):
+    assert (
+        generate.results(reference, "tiny", "routing", "em").splitlines()[2] == "| digits | `a` | 2.00 ± 1.00 (n = 3) |"
+    )
+    assert "no results yet" in generate.results(reference, "tiny", "routing", "sparse")
+    assert "no results yet" in generate.results(reference, "tiny", "model", "deepcaps")
+
+
+def test_a_run_that_diverged_is_no_result_and_is_counted():
+    frame = runs({"a": [1.0, 3.0]})
+    frame.loc[1, ["status", "test_error"]] = ["diverged", None]
+    assert findings.mean_and_std(frame) == "1.00 (n = 1 of 2)"
+
+
+def test_found_has_one_bullet_per_contrast_and_says_what_the_intervals_are(reference, tiny):
+    text = generate.found(reference, "tiny")
+    assert [line[:2] for line in text.splitlines()].count("- ") == 1
+    assert "95 % t interval" in text
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ([1.0, 2.0, 3.0], [1.1, 1.9, 3.05], ["**No difference was shown** between A and B", "3 seeds"]),
+        ([1.0, 2.0, 3.0], [1.5, 2.52, 3.48], ["A had a **lower error** than B", "-0.500 points"]),
+        ([1.5, 2.52, 3.48], [1.0, 2.0, 3.0], ["A had a **higher error** than B", "+0.500 points"]),
+        ([1.0, 2.0], [1.5, 2.5], ["**Too few seeds** to compare A and B", "2 on digits"]),
+        ([1.0, 2.0, 3.0, None], [1.5, 2.52, 3.48, 1.0], ["3 seeds, 1 of 4 without a result"]),
+        (
+            [90.0, 89.9, 90.1],
+            [1.5, 2.5, 3.5],
+            ["A **stayed at chance**", "90.0 % error on digits", "guessing has 90.0 %"],
+        ),
+        ([1.5, 2.5, 3.5], [90.0, 89.9, 90.1], ["B **stayed at chance**"]),
+    ],
+)
+def test_a_finding_says_what_its_interval_shows(first, second, words):
+    frame = runs({"a": first, "b": second})
+    sentence = finding(frame, Contrast("A", "B", {"digits": ("a", "b")}))
+    assert [word for word in words if word not in sentence] == []
+    assert sum(word in sentence for word in ("lower", "higher", "No difference", "Too few", "chance")) == 1
+
+
+@pytest.mark.parametrize("shift", [-1.0, -0.3, -0.1, 0.0, 0.1, 0.3, 1.0])
+def test_no_finding_claims_more_than_its_interval(shift):
+    base = [1.0, 2.0, 3.0, 4.0, 5.0]
+    noise = [0.2, -0.1, 0.0, 0.1, -0.2]
+    frame = runs({"a": [b + shift + n for b, n in zip(base, noise, strict=True)], "b": base})
+    compared = difference(frame, "digits", "a", "b")
+    sentence = finding(frame, Contrast("A", "B", {"digits": ("a", "b")}))
+    claims = "lower error" in sentence or "higher error" in sentence
+    assert claims == (not compared.low <= 0 <= compared.high)
+    assert ("lower error" in sentence) == (compared.high < 0)
+
+
+def test_seeds_are_paired_whatever_the_order_of_the_rows():
+    frame = runs({"a": [1.0, 2.0, 4.0], "b": [2.0, 3.0, 5.0]})
+    shuffled = difference(frame.iloc[[5, 0, 4, 2, 1, 3]], "digits", "a", "b")
+    assert shuffled == difference(frame, "digits", "a", "b")
+    assert (shuffled.mean, shuffled.low, shuffled.high) == (-1.0, -1.0, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "first", "second", "mean", "low", "high"),
+    [
+        ("smallnorb", "capsnet-iterations5", "capsnet-iterations1", 2.65, 0.40, 4.90),
+        ("smallnorb", "capsnet-iterations2", "capsnet-iterations1", -0.21, -0.81, 0.40),
+        ("mnist", "capsnet_em-iterations2", "capsnet_em-iterations3", -0.357, -0.385, -0.328),
+        ("mnist", "capsnet_reconstructing-iterations3", "capsnet-iterations3", 0.023, 0.009, 0.038),
+    ],
+)
+def test_known_answers_on_the_committed_runs(experiment, first, second, mean, low, high):
+    compared = difference(findings.read_runs(ROOT / "results/reference", "cpu"), experiment, first, second)
+    tolerance = 0.0006 if abs(mean) < 0.4 and abs(high - low) < 0.1 else 0.006
+    assert (compared.mean, compared.low, compared.high) == pytest.approx((mean, low, high), abs=tolerance)
+    assert compared.seeds == compared.planned == 3
+
+
+@pytest.mark.parametrize("data_set", ["mnist", "smallnorb", "multimnist"])
+def test_the_error_of_guessing(data_set):
+    expected = {"mnist": 90.0, "smallnorb": 80.0, "multimnist": 100 * 44 / 45}
+    assert findings.chance_error(data_set) == pytest.approx(expected[data_set])
+
+
+def test_files_that_are_not_official_are_called_a_copy():
+    assert findings.data_title(runs({"a": [1.0]}), "digits") == "digits"
+    assert findings.data_title(runs({"a": [1.0]}, unofficial="a JPEG copy"), "digits") == "digits copy"
+
+
+# the other blocks
+
+
+def test_committed_files_are_copied(reference):
+    assert generate.committed_table(reference, "tiny", "first") == "| data |\n|---|\n| digits |"
+    assert generate.bench(reference, "tiny") == "form and time"
+
+
+def test_a_card_is_shortened_to_its_facts_and_its_first_table(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/toys.md").write_text(
+        "# toys\n\n![sheet](toys.png)\n\n- source: a shop\n"
+        "- **not the official files**: copy (JPEG): one.mat: md5 12\n"
+        "- **not the official files**: copy (JPEG): two.mat: md5 34\n\n"
+        "Images:\n\n| split | images |\n|---|---|\n| train | 5 |\n\nMore:\n\n| other |\n|---|\n| 7 |\n"
+    )
+    assert generate.card(tmp_path, "toys").splitlines() == [
+        "- source: a shop",
+        "- **not the official files**: copy (JPEG)",
+        "",
+        "| split | images |",
+        "|---|---|",
+        "| train | 5 |",
+    ]
+
+
+def test_networks_and_data_sets_are_those_that_are_registered():
+    from capsbench.registry import MODELS
+    from capsbench.study import catalogue
+
+    networks, data = generate.networks(Path()), generate.data(Path())
+    assert [name for name in MODELS.names() if f"| `{name}` |" not in networks] == []
+    assert [name for name in catalogue() if f"| `{name}` |" not in data] == []
+    assert "| 8,215,568 |" in networks
+
+
+# filling and checking
+
+
+@pytest.fixture
+def project(reference, tiny, tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("# Tiny\n\n<!-- begin summary tiny -->\n<!-- end summary -->\n\nWords.\n")
+    (tmp_path / "docs/page.md").write_text("<!-- begin table tiny first -->\n<!-- end table -->\n")
+    assert generate.main(["--root", str(tmp_path)]) == 0
+    return tmp_path
+
+
+def test_a_fresh_page_is_left_alone_and_words_around_blocks_stay(project, capsys):
+    text = (project / "README.md").read_text()
+    assert "method A | 2.00 ± 1.00" in text
+    assert text.startswith("# Tiny\n")
+    assert text.endswith("\n\nWords.\n")
+    capsys.readouterr()
+    assert generate.main(["--root", str(project), "--check"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_check_finds_a_flipped_digit_and_changes_nothing(project, capsys):
+    flipped = (project / "README.md").read_text().replace("2.50", "2.40")
+    (project / "README.md").write_text(flipped)
+    capsys.readouterr()
+    assert generate.main(["--root", str(project), "--check"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("README.md:3: summary tiny: is stale")
+    assert (project / "README.md").read_text() == flipped
+    assert generate.main(["--root", str(project)]) == 0
+    assert "2.50" in (project / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ("<!-- begin summary tiny -->\n", "1 blocks begin, 0 of them end"),
+        ("<!-- begin summary tiny -->\n<!-- end found -->\n", "0 of them end"),
+        ("<!-- begin nosuch tiny -->\n<!-- end nosuch -->\n", "docs/page.md:1: nosuch tiny: cannot be filled"),
+        ("<!-- begin table tiny other -->\n<!-- end table -->\n", "table tiny other: cannot be filled: FileNotFound"),
+        ("<!-- begin options routing nosuch -->\n<!-- end options -->\n", "no routing 'nosuch'"),
+    ],
+)
+def test_a_block_that_cannot_be_filled_is_named_in_one_line(project, capsys, block, words):
+    (project / "docs/page.md").write_text(block)
+    capsys.readouterr()
+    assert generate.main(["--root", str(project), "--check"]) == 2
+    problem = capsys.readouterr().err.strip()
+    assert words in problem
+    assert len(problem.splitlines()) == 1
+
+
+def test_all_blocks_of_the_repository_are_fresh(capsys):
+    assert generate.main(["--check"]) == 0, capsys.readouterr()

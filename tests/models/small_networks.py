@@ -1,0 +1,32 @@
+"""Every network in small, for tests that train it or run it often."""
+
+from typing import Any
+
+from torch import nn
+
+from capsbench.models import build_model
+
+SHAPE, CLASSES = (1, 28, 28), 10
+
+# Options that make a network small. One that is not here is built with its defaults.
+SMALL: dict[str, dict[str, Any]] = {
+    "capsnet": {"conv_channels": 8, "primary_types": 2, "decoder": {"hidden": (16, 32)}},
+    "cnn_sabour_mnist": {"conv_channels": (4, 4, 2), "hidden": (16, 8), "dropout": 0.0},
+    "cnn_matched": {"matched_to": {"name": "resnet20", "widths": (8, 16), "blocks": 1}, "dropout": 0.0},
+    "cnn_sabour_multimnist": {"conv_channels": (4, 4), "hidden": 32},
+    "cnn_hinton_norb": {"conv_channels": (4, 8), "hidden": 32, "dropout": 0.0},
+    # few children have little mass, on which the paper's inverse temperature hardly acts
+    "matrix_capsnet": {
+        "conv_channels": 16, "primary_types": 4, "conv_types": (4, 4),
+        "routing": {"iterations": 2, "inverse_temperature": 1.0},
+    },
+    "efficient_capsnet": {"conv_channels": (8, 8, 8, 16), "decoder": {"hidden": (16, 32)}},
+    "self_routing_capsnet": {"types": 4, "pose_dim": 8, "widths": (4, 8, 16), "blocks": 1, "capsule_layers": 2},
+    "resnet20": {"widths": (4, 8, 16), "blocks": 1},
+    "deepcaps": {"conv_channels": 8, "cell_types": (4, 4, 4, 4), "cell_dims": (4, 4, 4, 4), "decoder": {"width": 8}},
+}  # fmt: skip
+
+
+def build_small(name: str, shape: tuple[int, int, int] = SHAPE, **options: Any) -> nn.Module:
+    """Build a network in small; options replace those that make it small."""
+    return build_model(name, image_shape=shape, num_classes=CLASSES, **{**SMALL.get(name, {}), **options})

@@ -1,0 +1,190 @@
+"""The version of the code: prose leaves it as it is, what a run computes with changes it."""
+
+import importlib
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import capsbench
+from capsbench.run import code_version as module
+from capsbench.run.code_version import data_version, evaluation_version, training_version
+from capsbench.study import load_plan
+
+PACKAGE = Path(capsbench.__file__).parent
+STUDY = """
+name: versions
+seeds: [0]
+experiments:
+  digits: {data: {name: digits}}
+  toynorb: {data: {name: toynorb}}
+variants:
+  dynamic: {model: capsnet}
+  em: {model: capsnet, options: {routing: em, loss: spread, decoder: null}}
+  matched: {model: cnn_matched}
+  resnet: {model: resnet20}
+"""
+EVERYTHING = {f"{e}/{v}" for e in ("digits", "toynorb") for v in ("dynamic", "em", "matched", "resnet")}
+CAPSNETS = {"digits/dynamic", "digits/em", "toynorb/dynamic", "toynorb/em", "digits/matched", "toynorb/matched"}
+
+
+class Copy:
+    """A copy of the package whose files can be changed."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        shutil.copytree(PACKAGE, path / "capsbench", ignore=shutil.ignore_patterns("__pycache__"))
+        (path / "study.yaml").write_text(STUDY)
+
+    def replace(self, name: str, old: str, new: str) -> None:
+        file = self.path / "capsbench" / name
+        text = file.read_text()
+        assert old in text, (name, old)
+        file.write_text(text.replace(old, new))
+
+    def versions(self) -> dict[tuple[str, str], str]:
+        """Return the versions of all runs as the files of this copy give them; the code that runs stays as it is."""
+        runs = load_plan(self.path / "study.yaml").runs
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "PACKAGE", self.path / "capsbench")
+            forget()
+            found = {("train", f"{run.experiment}/{run.variant}"): training_version(run) for run in runs}
+            found |= {("evaluate", f"{run.experiment}/{run.variant}"): evaluation_version(run) for run in runs}
+            found |= {("data", f"{run.experiment}/{run.variant}"): data_version(run.data) for run in runs}
+        forget()
+        return found
+
+
+def forget() -> None:
+    for cached in (module._version, module._own_hash, module._names, module._module, module._modules):
+        cached.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory) -> dict[tuple[str, str], str]:
+    return Copy(tmp_path_factory.mktemp("as_it_is")).versions()
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Copy:
+    return Copy(tmp_path)
+
+
+def changed(before, after, kind: str = "train") -> set[str]:
+    return {run for (what, run), version in after.items() if what == kind and before[what, run] != version}
+
+
+def test_versions_are_those_of_another_copy_of_the_same_code(copy, versions):
+    assert copy.versions() == versions
+
+
+def test_prose_in_every_file_changes_no_version(copy, versions):
+    for path in (copy.path / "capsbench").rglob("*.py"):
+        text = path.read_text()
+        text = re.sub(r'"""(?=[A-Z])', '"""In other words: ', text)  # docstrings
+        text = re.sub(r"^( +)return ", r"\1# why\n\n\1return ", text, flags=re.M)  # comments and blank lines
+        path.write_text(text + "\n# the end\n")
+    assert copy.versions() == versions
+
+
+def test_words_of_errors_and_messages_change_no_version(copy, versions):
+    copy.replace("models/capsnet.py", "needs images of at least", "wants images of no less than")
+    copy.replace("run/train.py", '"%s  diverged at %s"', '"%s  is no longer finite at %s"')
+    copy.replace("models/capsnet.py", 'title="CapsNet"', 'title="the CapsNet"')
+    assert copy.versions() == versions
+
+
+def test_annotations_of_arguments_change_no_version(copy, versions):
+    copy.replace("routing/dynamic.py", '"batch children child_dim"', '"b i d"')
+    assert copy.versions() == versions
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "runs"),
+    [
+        ("losses.py", "torch.ones_like(costs).scatter(1,", "1.5 * torch.ones_like(costs).scatter(1,",
+         {"digits/em", "toynorb/em"}),
+        ("losses.py", "(1 - targets) * (lengths", "(2 - targets) * (lengths", CAPSNETS - {"digits/em", "toynorb/em"}),
+        ("routing/em.py", "assignments = share(votes", "assignments = 2 * share(votes", {"digits/em", "toynorb/em"}),
+        ("routing/kernels/linear_votes.py", "W_ij^T v_j\n", "W_ij^T v_j\n            flat.add_(1)\n",
+         CAPSNETS - {"digits/em", "toynorb/em"}),
+        ("routing/squash.py", "squared_length / (1 +", "squared_length / (2 +", CAPSNETS),
+        ("models/capsnet.py", ".relu()  #", ".tanh()  #", CAPSNETS),
+        ("models/resnet20.py", "features.mean(dim=(2, 3))", "features.amax(dim=(2, 3))",
+         {"digits/resnet", "toynorb/resnet"}),
+        ("run/train.py", "STEPS_BETWEEN_CHECKS = 50", "STEPS_BETWEEN_CHECKS = 51", EVERYTHING),
+        ("data/tasks/stereo.py", "(1, 2, 3)", "(1, 2, 4)", {run for run in EVERYTHING if run.startswith("toynorb")}),
+        ("data/readers/digits.py", "TEST_SHARE = 0.3", "TEST_SHARE = 0.2",
+         {run for run in EVERYTHING if run.startswith("digits")}),
+    ],
+)  # fmt: skip
+def test_a_changed_constant_changes_exactly_the_runs_that_use_it(copy, versions, name, old, new, runs):
+    copy.replace(name, old, new)
+    assert changed(versions, copy.versions()) == runs
+
+
+def test_evaluations_rest_on_their_protocols_and_trainings_do_not(copy, versions):
+    copy.replace("evaluation/accuracy.py", "100 * errors / images", "101 * errors / images")
+    after = copy.versions()
+    assert changed(versions, after) == set()
+    assert changed(versions, after, "evaluate") == EVERYTHING
+
+
+@pytest.mark.parametrize("name", ["run/tracking.py", "run/provenance.py", "run/folder.py", "cli.py", "errors.py"])
+def test_what_carries_messages_and_files_bears_on_no_version(copy, versions, name):
+    path = copy.path / "capsbench" / name
+    path.write_text(path.read_text() + "\n\nMORE = 1\n")
+    assert copy.versions() == versions
+
+
+def test_definitions_that_move_keep_their_version(copy, versions):
+    """margin_loss moves to a file of its own, losses.py imports it: nothing is trained again."""
+    losses = copy.path / "capsbench/losses.py"
+    text = losses.read_text()
+    start, end = text.index("def margin_loss("), text.index("def spread_loss(")
+    (losses.parent / "margins.py").write_text(
+        "from torch import Tensor\n\nfrom jaxtyping import Float\n\n"
+        'Scores = Float[Tensor, "batch classes"]\nScalar = Float[Tensor, ""]\n\n\n' + text[start:end]
+    )
+    moved = text[:start] + text[end:]
+    losses.write_text(moved.replace("import torch\n", "import torch\nfrom capsbench.margins import margin_loss\n", 1))
+    assert copy.versions() == versions
+
+
+def test_a_name_that_stands_for_something_else_is_seen(copy, versions):
+    copy.replace("run/train.py", "import math\n", "import cmath as math\n")
+    assert changed(versions, copy.versions()) == EVERYTHING
+
+
+def test_a_definition_is_followed_through_a_package_and_a_module_attribute():
+    reached = module._reachable({("capsbench.models.capsnet", "CapsNet")})
+    assert ("capsbench.routing.squash", "squash") in reached
+    assert ("capsbench.layers.capsules", "ClassCaps") in reached
+    assert not {name for name, _ in reached if name.startswith(("capsbench.run", "capsbench.study"))}
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        "capsbench.analysis.tables:write_tables",
+        "capsbench.analysis.plots:write_plots",
+        "capsbench.analysis.report:write_report",
+        "capsbench.data.prepare:prepare",
+        "capsbench.run.train:train",
+        "capsbench.evaluation:evaluate",
+    ],
+)
+def test_what_the_workflow_asks_for_is_there(root):
+    name, _, function = root.partition(":")
+    assert callable(getattr(importlib.import_module(name), function))
+    assert re.fullmatch("[0-9a-f]{16}", module.code_version(root))
+
+
+def test_comments_in_a_yaml_file_are_not_its_content(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PACKAGE", tmp_path)
+    versions = []
+    for text in ("a: 1\n", "# why\na:   1\n", "a: 2\n"):
+        (tmp_path / "x.yaml").write_text(text)
+        versions.append(module.content_version("x.yaml"))
+    assert versions[0] == versions[1] != versions[2]

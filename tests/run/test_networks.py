@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import pytest
+
+from capsbench.errors import InputError
+from capsbench.run.networks import check_networks
+from capsbench.study import load_plan
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+STUDY = """\
+name: study
+seeds: [0]
+experiments: {digits: {data: {name: digits}}}
+variants:
+  good: {model: capsnet}
+  bad: {model: capsnet, options: {transform: {name: grouped, groups: 7}}}
+"""
+
+
+@pytest.fixture
+def plan_of(tmp_path):
+    def load(text):
+        (tmp_path / "study.yaml").write_text(text)
+        return load_plan(tmp_path / "study.yaml")
+
+    return load
+
+
+def test_networks_that_cannot_be_built_are_found_before_anything_trains(plan_of):
+    with pytest.raises(InputError, match=r"digits/bad: 1152 capsules .* 7 groups") as caught:
+        check_networks(plan_of(STUDY), "digits")
+    assert "\n" not in str(caught.value)
+    check_networks(plan_of(STUDY.replace("groups: 7", "groups: 8")), "digits")
+
+
+def test_networks_of_other_experiments_are_not_built(plan_of):
+    other = "experiments: {other: {data: {name: digits}, variants: [good]}, digits"
+    plan = plan_of(STUDY.replace("experiments: {digits", other))
+    check_networks(plan, "other")
+    with pytest.raises(InputError, match="digits/bad"):
+        check_networks(plan, "digits")
+
+
+def test_a_network_that_cannot_be_matched_names_the_other(plan_of):
+    text = STUDY.replace("capsnet, options: {", "cnn_matched, options: {matched_to: {").replace("7}}}", "7}}}}")
+    with pytest.raises(InputError, match=r"digits/bad: .*matched_to: 1152 capsules .* 7 groups"):
+        check_networks(plan_of(text), "digits")
+
+
+@pytest.mark.parametrize("study", CONFIGS, ids=lambda path: path.stem)
+def test_every_network_of_the_shipped_studies_can_be_built(study):
+    plan = load_plan(study)
+    for experiment in plan.study.experiments:
+        check_networks(plan, experiment)

@@ -1,0 +1,256 @@
+import json
+import logging
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from capsbench.run import tracking
+from capsbench.run.folder import RunFolder, write_json
+from capsbench.run.tracking import Store, Tracker, read_metrics, store_uri, track_study
+from capsbench.run.train import train
+from capsbench.study import load_plan
+
+NOWHERE = Path("nowhere")  # the digits are embedded
+
+
+@pytest.fixture
+def plan(tmp_path):
+    study = {
+        "name": "tracked",
+        "seeds": [0, 1, 2, 3],
+        "training": {"epochs": 3, "batch_size": 32, "device": "cpu"},
+        "experiments": {"digits": {"data": {"name": "digits", "train_images": 64, "validation_images": 50}}},
+        "variants": {"caps": {"model": "capsnet", "options": {"conv_channels": 4, "primary_types": 1}}},
+    }
+    (tmp_path / "study.yaml").write_text(json.dumps(study))
+    return load_plan(tmp_path / "study.yaml")
+
+
+@pytest.fixture(scope="module")
+def new_store(tmp_path_factory) -> Path:
+    """Return an empty store: to make one takes seconds, to copy it none."""
+    folder = tmp_path_factory.mktemp("store")
+    Store(folder)
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def results(tmp_path, new_store) -> Path:
+    """Return a folder of results with an empty store."""
+    (tmp_path / "r").mkdir()
+    shutil.copy(new_store, tmp_path / "r/mlflow.db")
+    return tmp_path / "r"
+
+
+@pytest.fixture(autouse=True)
+def messages(caplog) -> None:
+    caplog.set_level(logging.INFO, "capsbench")
+
+
+def complaints(caplog) -> list[str]:
+    """Return what this package, rather than MLflow itself, reported of the store."""
+    entries = [entry for entry in caplog.records if entry.name.startswith("capsbench")]
+    return [entry.getMessage() for entry in entries if "MLflow" in entry.getMessage()]
+
+
+def logged(results, plan):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(store_uri(results))
+    experiment = client.get_experiment_by_name(plan.study.name)
+    if experiment is None:
+        return {}, client
+    runs = client.search_runs([experiment.experiment_id])
+    keys = [r.data.tags["capsbench.key"] for r in runs]
+    assert len(keys) == len(set(keys))
+    return dict(zip(keys, runs, strict=True)), client
+
+
+def curve(client, run, name):
+    return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
+
+
+def test_a_run_is_logged_whole_while_it_trains(plan, results, caplog):
+    run = plan.runs[0]
+    train(run, results, NOWHERE)
+    assert caplog.messages
+    assert complaints(caplog) == []
+    runs, client = logged(results, plan)
+    found = runs[run.key]
+    rows = read_metrics(RunFolder.of(results, run.study, run.key))
+    assert curve(client, found, "train_loss") == [(row["epoch"], row["train_loss"]) for row in rows]
+    assert found.info.status == "FINISHED"
+    assert found.data.tags["status"] == "ok"
+    wanted = {
+        "study": "tracked", "data_set": "digits", "variant": "caps", "seed": "0", "model": "capsnet",
+        "routing": "dynamic", "routing.iterations": "3", "decoder": "fully_connected", "training.epochs": "3",
+        "training.augmentation.shift": "2", "label": "caps",
+    }  # fmt: skip
+    assert wanted.items() <= found.data.params.items()
+
+
+def test_metrics_arrive_before_the_run_ends(plan, results, monkeypatch):
+    monkeypatch.setattr(tracking, "SECONDS_BETWEEN_WRITES", 0.05)
+    run, seen = plan.runs[0], []
+
+    def look(epoch):
+        if epoch == 2:
+            deadline = time.monotonic() + 30
+            while not seen and time.monotonic() < deadline:
+                runs, client = logged(results, plan)
+                if run.key in runs:
+                    seen.extend(curve(client, runs[run.key], "train_loss"))
+                time.sleep(0.1)
+
+    train(run, results, NOWHERE, reached=look)
+    assert seen[0][0] == 1
+
+
+@pytest.mark.slow
+def test_four_at_once_on_a_fresh_store_lose_nothing(plan, tmp_path):
+    command = [sys.executable, "-m", "capsbench", "train", str(plan.path)]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    running = [
+        subprocess.Popen(
+            [*command, run.key, "--results", str(tmp_path / "r")],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for run in plan.runs
+    ]
+    output = [process.communicate(timeout=120)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * 4, output
+    assert not any("MLflow" in text for text in output)
+    runs, client = logged(tmp_path / "r", plan)
+    assert set(runs) == {run.key for run in plan.runs}
+    assert all(len(curve(client, run, "train_loss")) == 3 for run in runs.values())
+
+
+def test_a_store_that_fails_is_reported_once_and_stops_nothing(plan, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    assert train(plan.runs[0], tmp_path / "r", NOWHERE) == "ok"
+    (complaint,) = complaints(caplog)
+    assert "'capsbench track tracked' brings the store up to date" in complaint
+    assert "\n" not in complaint
+
+
+@pytest.mark.slow
+def test_a_store_that_disappears_stops_nothing_and_can_be_brought_up_to_date(plan, results, monkeypatch, caplog):
+    monkeypatch.setattr(tracking, "SECONDS_BETWEEN_WRITES", 0.05)
+    run = plan.runs[0]
+
+    def vanish(epoch):
+        time.sleep(0.5)
+        if epoch == 2:
+            (results / "mlflow.db").write_bytes(b"not a database any more")
+
+    assert train(run, results, NOWHERE, reached=vanish) == "ok"
+    assert len(complaints(caplog)) == 1
+    (results / "mlflow.db").unlink()
+    # in another process, as a person would: this one still holds the file that is gone
+    command = [sys.executable, "-m", "capsbench", "track", str(plan.path), "--results", str(results)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "3 absent, 1 written" in done.stdout
+    with closing(sqlite3.connect(results / "mlflow.db")) as store:
+        assert store.execute("select count(*) from metrics where key = 'train_loss'").fetchone() == (3,)
+
+
+def test_track_adds_evaluations_once_and_then_has_nothing_to_do(plan, results):
+    run = plan.runs[0]
+    train(run, results, NOWHERE)
+    live = logged(results, plan)[0][run.key].info.run_id
+    folder = RunFolder.of(results, run.study, run.key)
+    found = {"status": "ok", "error": 12.5, "images": 539, "training_started": folder.read_record()["started"]}
+    write_json(folder.evaluation_path("accuracy"), found)
+    assert track_study(plan, results)["written"] == 1
+    assert track_study(plan, results)["current"] == 1
+    runs, client = logged(results, plan)
+    assert runs[run.key].info.run_id == live  # the run that was logged live is kept
+    assert runs[run.key].data.metrics["test_error"] == 12.5
+    assert len(curve(client, runs[run.key], "train_loss")) == 3
+
+
+def test_track_sees_that_an_evaluation_has_changed(plan, results):
+    run = plan.runs[0]
+    train(run, results, NOWHERE)
+    folder = RunFolder.of(results, run.study, run.key)
+    for error in (66.0, 4.0):
+        found = {"status": "ok", "error": error, "training_started": folder.read_record()["started"]}
+        write_json(folder.evaluation_path("accuracy"), found)
+        assert track_study(plan, results)["written"] == 1
+    runs, client = logged(results, plan)
+    assert curve(client, runs[run.key], "test_error") == [(3, 4.0)]
+
+
+def test_a_store_that_does_not_answer_is_reported_and_waited_for_only_so_long(plan, results, monkeypatch, caplog):
+    monkeypatch.setattr(tracking, "SECONDS_TO_CLOSE", 0.2)
+    monkeypatch.setattr(Store, "open_run", lambda *arguments: time.sleep(5))
+    record = {"started": "2026-01-01T00:00:00Z", "commit": "x"}
+    tracker = Tracker.start(plan.runs[0], record, results)
+    clock = time.perf_counter()
+    tracker.close({"status": "ok"})
+    assert time.perf_counter() - clock < 3
+    (complaint,) = complaints(caplog)
+    assert "no answer for 0.2 s" in complaint
+
+
+def test_a_store_that_was_being_made_when_its_process_died_is_made_anew(plan, tmp_path):
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/.mlflow.db.123.part").write_bytes(b"half a store")
+    Store(tmp_path / "r")
+    train(plan.runs[0], tmp_path / "r", NOWHERE)
+    assert set(logged(tmp_path / "r", plan)[0]) == {plan.runs[0].key}
+
+
+def test_training_again_replaces_the_run(plan, results):
+    run = plan.runs[0]
+    for _ in range(2):
+        train(run, results, NOWHERE, again=True)
+    runs, client = logged(results, plan)
+    assert len(runs) == 1
+    assert len(curve(client, runs[run.key], "train_loss")) == 3
+
+
+def test_failed_and_diverged_runs_are_told_apart(plan, results):
+    for run, status in zip(plan.runs, ("failed", "diverged"), strict=False):
+        RunFolder.of(results, run.study, run.key).write_record(
+            {"status": status, "digest": run.digest, "started": "2026-01-01T00:00:00Z", "commit": "x"}
+        )
+    track_study(plan, results)
+    runs, _ = logged(results, plan)
+    assert [runs[r.key].info.status for r in plan.runs[:2]] == ["FAILED", "FINISHED"]
+    assert [runs[r.key].data.tags["status"] for r in plan.runs[:2]] == ["failed", "diverged"]
+
+
+def test_no_telemetry():
+    code = "import capsbench.run.tracking, mlflow.telemetry.utils as u; print(u.is_telemetry_disabled())"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == "True"
+
+
+def test_logging_waits_for_nothing(plan, results):
+    record = {"started": "2026-01-01T00:00:00Z", "commit": "x"}
+    tracker = Tracker.start(plan.runs[0], record, results)
+    clock = time.perf_counter()
+    for epoch in range(100):
+        tracker.log([{"epoch": epoch, "loss": 1.0}])
+    assert time.perf_counter() - clock < 0.05
+    tracker.close({"status": "ok"})
+    runs, client = logged(results, plan)
+    assert len(curve(client, runs[plan.runs[0].key], "loss")) == 100
+
+
+def test_the_tracker_that_does_nothing_makes_no_store(plan, tmp_path):
+    train(plan.runs[0], tmp_path / "r", NOWHERE, tracking=False)
+    assert not (tmp_path / "r/mlflow.db").exists()

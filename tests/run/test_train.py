@@ -1,0 +1,348 @@
+import logging
+import math
+import os
+
+import pytest
+import torch
+from small_runs import Stop, go, metrics, plan_of, run_of, same_weights, stop_after, weights
+
+from capsbench.data.tasks.task import Task
+from capsbench.errors import InputError, RunError
+from capsbench.run import train as module
+from capsbench.run.folder import RunFolder
+from capsbench.run.metrics import coupling_entropy
+from capsbench.run.train import learning_rate
+from capsbench.study import Training
+
+
+def test_a_run_leaves_a_whole_folder(tmp_path):
+    run = run_of(tmp_path)
+    status, folder = go(run, tmp_path / "r")
+    assert status == "ok"
+    names = {p.name for p in folder.path.iterdir() if p.suffix != ".lock" and p.name != ".lock"}
+    assert names == {"run.yaml", "metrics.csv", "model.pt", "checkpoint.pt"}
+    record = folder.read_record()
+    assert record["status"] == "ok"
+    assert record["data"]["train_images"] == 96
+    assert record["data"]["validation_images"] == 50
+    assert len(record["data"]["fingerprint"]) == 64
+    assert record["config"] == run.model_dump(mode="json", include={"data", "model", "options", "training"})
+    assert {"torch", "python", "torchvision"} <= set(record["versions"])
+    assert record["parameters"] == sum(w.numel() for w in weights(folder).values())
+    assert (record["epochs"], record["steps"]) == (3, 9)
+    rows = metrics(folder)
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    for name in (
+        "learning_rate",
+        "gradient_norm",
+        "train_margin_loss",
+        "train_reconstruction_loss",
+        "train_accuracy",
+        "right_capsule_length",
+        "wrong_capsule_length",
+        "coupling_entropy",
+        "validation_accuracy",
+    ):
+        assert all(math.isfinite(float(row[name])) for row in rows)
+    total = float(rows[0]["train_margin_loss"]) + float(rows[0]["train_reconstruction_loss"])
+    assert float(rows[0]["train_loss"]) == pytest.approx(total)
+
+
+def test_a_cnn_has_no_capsule_diagnostics(tmp_path):
+    _, folder = go(run_of(tmp_path, "cnn_matched"), tmp_path / "r")
+    assert {metrics(folder)[0][k] for k in ("right_capsule_length", "coupling_entropy")} == {""}
+
+
+@pytest.mark.slow
+def test_it_learns(tmp_path):
+    run = run_of(tmp_path, data={"train_images": None}, epochs=6, learning_rate=0.005)
+    _, folder = go(run, tmp_path / "r")
+    rows = metrics(folder)
+    assert float(rows[-1]["train_loss"]) < 0.5 * float(rows[0]["train_loss"])
+    assert float(rows[-1]["validation_accuracy"]) > 0.7
+    assert float(rows[-1]["right_capsule_length"]) > 2 * float(rows[-1]["wrong_capsule_length"])
+
+
+@pytest.mark.parametrize("model", ["capsnet", "cnn_matched"])
+def test_the_same_run_twice_gives_the_same_bytes(tmp_path, model):
+    run = run_of(tmp_path, model)
+    first, second = go(run, tmp_path / "a")[1], go(run, tmp_path / "b")[1]
+    assert metrics(first) == metrics(second)
+    assert same_weights(weights(first), weights(second))
+
+
+def test_another_seed_gives_another_run(tmp_path):
+    a, b = plan_of(tmp_path).runs
+    assert metrics(go(a, tmp_path / "r")[1]) != metrics(go(b, tmp_path / "r")[1])
+
+
+@pytest.mark.parametrize("model", ["capsnet", "cnn_matched"])
+def test_divergence_is_a_result(tmp_path, model):
+    run = run_of(tmp_path, model, learning_rate=1e30, epochs=5)
+    status, folder = go(run, tmp_path / "r")
+    assert status == "diverged"
+    record = folder.read_record()
+    assert record["status"] == "diverged"
+    step, *parts = record["divergence"]
+    assert record["divergence"][step] >= 1
+    assert "gradient_norm" in parts
+    assert not all(math.isfinite(record["divergence"][part]) for part in parts)
+    assert folder.model_path.exists()
+    assert record["epochs"] == len(metrics(folder)) < 5
+
+
+def test_divergence_names_the_first_bad_step(tmp_path, monkeypatch):
+    run = run_of(tmp_path, data={"train_images": 320}, batch_size=32)
+    calls = []
+
+    def parts_with_nan(model, output, targets, labels):
+        calls.append(1)
+        factor = math.nan if len(calls) == 7 else 1.0
+        return {"good": output.scores.sum() * 0 + 1, "bad": output.scores.mean() * factor}
+
+    monkeypatch.setattr(module, "loss_parts", parts_with_nan)
+    status, folder = go(run, tmp_path / "r")
+    found = folder.read_record()["divergence"]
+    assert (status, found["step"], found["good"]) == ("diverged", 7, 1.0)
+    assert math.isnan(found["bad"])
+
+
+def test_a_fault_of_the_machine_is_a_failure(tmp_path, monkeypatch):
+    def no_memory(*arguments, **options):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB\nmore lines")
+
+    monkeypatch.setattr(module, "build_model", no_memory)
+    run = run_of(tmp_path)
+    with pytest.raises(RunError, match="out of memory") as caught:
+        go(run, tmp_path / "r")
+    assert "\n" not in str(caught.value)
+    record = RunFolder.of(tmp_path / "r", run.study, run.key).read_record()
+    assert record["status"] == "failed"
+    assert "out of memory" in record["problem"]
+
+
+@pytest.fixture
+def splits_read(monkeypatch) -> list[str]:
+    """The splits that a training reads, in order."""
+    splits = []
+    read = module.read_split
+    monkeypatch.setattr(module, "read_split", lambda data, root, split: splits.append(split) or read(data, root, split))
+    return splits
+
+
+def test_training_never_sees_the_test_set(tmp_path, splits_read):
+    go(run_of(tmp_path, early_stopping=1), tmp_path / "r")
+    assert splits_read == ["train"]
+
+
+def test_stopping_at_a_familiar_accuracy_looks_at_the_familiar_test_alone(tmp_path, splits_read):
+    data = {"name": "affdigits", "train_images": None, "validation_images": 0}
+    run = run_of(tmp_path, data=data, epochs=8, learning_rate=0.003, stop_at_familiar_accuracy=0.25)
+    _, folder = go(run, tmp_path / "r")
+    assert splits_read == ["train", "familiar"]
+    found = [float(row["familiar_accuracy"]) for row in metrics(folder)]
+    assert found[-1] >= 0.25
+    assert all(accuracy < 0.25 for accuracy in found[:-1])
+    assert folder.read_record()["epochs"] == len(found) < 8
+
+
+def test_variants_at_one_seed_see_the_same_batches(tmp_path, monkeypatch):
+    seen = {}
+    train_batches = Task.train_batches
+
+    def spy(*arguments):
+        for batch in train_batches(*arguments):
+            seen[key].append(batch)
+            yield batch
+
+    monkeypatch.setattr(Task, "train_batches", spy)
+    once = {"routing": {"iterations": 1}}
+    for key, model, options in (("a", "capsnet", {}), ("b", "capsnet", once), ("c", "cnn_matched", {})):
+        seen[key] = []
+        go(run_of(tmp_path, model, options), tmp_path / key)
+    assert seen["a"]
+    for other in ("b", "c"):
+        assert all(
+            torch.equal(x, y) for pair in zip(seen["a"], seen[other], strict=True) for x, y in zip(*pair, strict=True)
+        )
+
+
+def last_row(tmp_path, name, **training):
+    return metrics(go(run_of(tmp_path, **training), tmp_path / name)[1])[-1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batch_size": 16},
+        {"learning_rate": 0.002},
+        {"lr_decay": 0.5, "lr_decay_every": 2},
+        {"lr_decay_unit": "epoch", "lr_decay_every": 1},
+        {"lr_floor": 0.001, "lr_decay": 0.5, "lr_decay_every": 1},
+        {"warmup_steps": 6},
+        {"weight_decay": 0.5},
+        {"gradient_clip": 0.01},
+        {"augmentation": {"shift": 0}},
+        {"augmentation": {"rotation": 20}},
+        {"augmentation": {"flip": True}},
+    ],
+    ids=str,
+)
+def test_every_option_of_training_acts(tmp_path, change):
+    assert last_row(tmp_path, "plain")["train_loss"] != last_row(tmp_path, "changed", **change)["train_loss"]
+
+
+def test_gradient_clipping_bounds_the_step(tmp_path, monkeypatch):
+    norms = []
+    step = torch.optim.AdamW.step
+
+    def spy(self, *arguments):
+        gradients = [p.grad for group in self.param_groups for p in group["params"]]
+        norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
+    row = last_row(tmp_path, "clipped", gradient_clip=0.01, epochs=1)
+    assert max(norms) <= 0.01001
+    assert float(row["gradient_norm"]) > 0.01  # what is logged is the norm before clipping
+
+
+def test_weight_decay_shrinks_weights(tmp_path):
+    plain = weights(go(run_of(tmp_path), tmp_path / "a")[1])["conv.weight"]
+    decayed = weights(go(run_of(tmp_path, weight_decay=5.0), tmp_path / "b")[1])["conv.weight"]
+    assert decayed.norm() < 0.99 * plain.norm()
+
+
+def test_early_stopping_keeps_the_best_epoch_of_the_validation_set(tmp_path, monkeypatch):
+    accuracies = iter([0.2, 0.5, 0.4, 0.5, 0.9, 0.9])
+    states = []
+
+    def validate(model, task, objects):
+        states.append({k: v.clone() for k, v in model.state_dict().items()})
+        return {"loss": 1.0, "accuracy": next(accuracies)}
+
+    monkeypatch.setattr(module, "validate", validate)
+    _, folder = go(run_of(tmp_path, epochs=6, early_stopping=2), tmp_path / "r")
+    record = folder.read_record()
+    assert (record["epochs"], record["kept_epoch"]) == (4, 2)
+    assert same_weights(weights(folder), states[1])
+
+
+def test_without_early_stopping_the_last_epoch_is_kept(tmp_path):
+    _, folder = go(run_of(tmp_path), tmp_path / "r")
+    assert folder.read_record()["kept_epoch"] == 3
+
+
+def test_without_a_validation_set_its_columns_are_empty(tmp_path):
+    _, folder = go(run_of(tmp_path, data={"validation_images": 0}), tmp_path / "r")
+    assert {row["validation_accuracy"] for row in metrics(folder)} == {""}
+
+
+def test_the_decoder_is_given_labels_in_training_and_none_in_validation(tmp_path, monkeypatch):
+    from capsbench.models.capsnet import CapsNet
+
+    given = []
+    forward = CapsNet.forward
+    monkeypatch.setattr(
+        CapsNet, "forward", lambda self, x, y=None: given.append((self.training, y is not None)) or forward(self, x, y)
+    )
+    go(run_of(tmp_path, epochs=1), tmp_path / "r")
+    assert set(given) == {(True, True), (False, False)}
+
+
+@pytest.mark.parametrize("model", ["capsnet", "cnn_matched"])
+@pytest.mark.parametrize(
+    ("name", "options", "epoch_images"),
+    [
+        ("multidigits", {"train_pairs": 200}, 200),
+        ("affdigits", {}, 96),
+        pytest.param("toynorb", {"lightings": 1}, 96, marks=pytest.mark.slow),
+    ],
+)
+def test_every_kind_of_task_trains_and_continues_where_it_was(tmp_path, model, name, options, epoch_images):
+    data = {"name": name, "options": options, "train_images": 96, "validation_images": 50}
+    options = {"matched_to": {"widths": [20, 40]}} if model == "cnn_matched" else {}
+    run = run_of(tmp_path, model, options, data, epochs=2)
+    _, folder = go(run, tmp_path / "r")
+    rows = metrics(folder)
+    assert float(rows[1]["train_loss"]) < float(rows[0]["train_loss"])
+    record = folder.read_record()
+    assert record["data"] | {"fingerprint": "", "unofficial": []} == {
+        "fingerprint": "", "train_images": 96, "validation_images": 50, "epoch_images": epoch_images, "unofficial": [],
+    }  # fmt: skip
+    with pytest.raises(Stop):
+        go(run, tmp_path / "s", reached=stop_after(1))
+    resumed = go(run, tmp_path / "s")[1]
+    assert metrics(resumed) == rows
+    assert same_weights(weights(resumed), weights(folder))
+
+
+def rate(step, steps_per_epoch=100, **options):
+    return learning_rate(Training(**options), step, steps_per_epoch)
+
+
+def test_the_papers_decay():
+    assert rate(0) == 0.001
+    assert rate(2000) == pytest.approx(0.001 * 0.96)
+    assert rate(1000) == pytest.approx(0.001 * 0.96**0.5)
+    assert rate(10**7) == 1e-6
+
+
+def test_options_of_the_decay():
+    assert rate(1999, lr_decay_staircase=True) == 0.001
+    assert rate(2000, lr_decay_staircase=True) == pytest.approx(0.001 * 0.96)
+    assert rate(300, lr_decay_unit="epoch", lr_decay_every=1) == pytest.approx(0.001 * 0.96**3)
+    assert rate(10**7, lr_floor=1e-4) == 1e-4
+    assert [rate(s, warmup_steps=4) / rate(s) for s in range(5)] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
+
+
+def test_coupling_entropy_is_one_for_uniform_and_zero_for_collapsed_couplings():
+    assert coupling_entropy(torch.full((2, 3, 10), 0.1)) == pytest.approx(1, abs=1e-6)
+    assert coupling_entropy(torch.eye(10).repeat(2, 1, 1)) == 0
+    half = torch.zeros(1, 1, 4)
+    half[..., :2] = 0.5
+    assert coupling_entropy(half) == pytest.approx(0.5)
+
+
+def test_threads_and_deterministic_reach_torch(tmp_path):
+    go(run_of(tmp_path, epochs=1, threads=2, deterministic=True), tmp_path / "r")
+    assert torch.get_num_threads() == 2
+    assert torch.are_deterministic_algorithms_enabled()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    go(run_of(tmp_path, epochs=1), tmp_path / "s")
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_gpu_that_is_not_there_is_a_problem_of_input(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(InputError, match="torch sees no GPU here"):
+        go(run_of(tmp_path, device="cuda"), tmp_path / "r")
+
+
+def test_progress_lines_show_where_a_run_is(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "capsbench")
+    run = run_of(tmp_path)
+    go(run, tmp_path / "r", runs_in_study=4)
+    assert caplog.messages[-1].startswith(f"[1/4] {run.key}  epoch 3/3  loss ")
+    assert "accuracy" in caplog.messages[-1]
+    assert caplog.messages[-1].endswith("left")
+
+
+def test_a_finished_run_is_left_as_it_is_and_again_trains_it_afresh(tmp_path):
+    run = run_of(tmp_path)
+    _, folder = go(run, tmp_path / "r")
+    (folder.path / "evaluations").mkdir()
+    folder.predictions_path.write_text("predictions")
+    folder.evaluation_path("accuracy").write_text("{}")
+    before = folder.model_path.stat().st_mtime_ns
+    assert go(run, tmp_path / "r")[0] == "ok"
+    assert folder.model_path.stat().st_mtime_ns == before
+    assert folder.predictions_path.exists()
+    assert folder.evaluation_path("accuracy").exists()
+    first = weights(folder)
+    assert go(run, tmp_path / "r", again=True)[0] == "ok"
+    assert folder.model_path.stat().st_mtime_ns > before
+    assert not folder.predictions_path.exists()  # they were of the training before
+    assert not folder.evaluation_path("accuracy").exists()
+    assert same_weights(weights(folder), first)
