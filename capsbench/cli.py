@@ -209,17 +209,11 @@ def tables(study: str, results: Path) -> None:
 
     Example: capsbench tables quick
     """
-    from capsbench.analysis.collect import collect, write_runs
-    from capsbench.analysis.tables import caption, paper_table, write_table
+    from capsbench.analysis.tables import write_tables
 
-    plan = load_study(study)
-    folder = results / plan.study.name
-    runs = collect(plan, results)
-    write_runs(runs, folder / "runs.csv")
-    for name in plan.tables:
-        paths = write_table(paper_table(name, plan, runs), name, folder / "tables", caption(name, plan))
+    for name, paths in write_tables(load_study(study), results).items():
         log.info(f"{name}: {', '.join(map(str, paths))}\n")
-        log.info(paths[1].read_text(encoding="utf-8"))
+        log.info(next(path for path in paths if path.suffix == ".md").read_text(encoding="utf-8"))
 
 
 @capsbench.command("plots")

@@ -17,6 +17,7 @@ from capsbench.errors import InputError
 from capsbench.evaluation import evaluate
 from capsbench.models import build_model
 from capsbench.run.folder import RunFolder
+from capsbench.run.record import first_record
 from capsbench.run.train import train
 from capsbench.study import Run, load_plan
 
@@ -63,9 +64,7 @@ def project(tmp_path_factory) -> Path:
 def leave_untrained(run: Run, results: Path) -> None:
     """Write the folder of a run as if it had been trained, without the files of its data set."""
     folder = RunFolder.of(results, run.study, run.key)
-    config = run.model_dump(mode="json", include={"data", "model", "options", "training"})
-    identity = {name: getattr(run, name) for name in ("study", "experiment", "variant", "label", "seed", "digest")}
-    folder.write_record({"status": "ok", **identity, "started": "2026-01-01T00:00:00Z", "config": config})
+    folder.write_record({**first_record(run), "status": "ok"})
     torch.manual_seed(0)
     model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
     torch.save(model.state_dict(), folder.model_path)

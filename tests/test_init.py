@@ -1,3 +1,5 @@
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,7 @@ from capsbench import shipped
 from capsbench.cli import main
 from capsbench.errors import InputError
 from capsbench.run.networks import check_networks
-from capsbench.shipped import find_study, project_folder, write_project
+from capsbench.shipped import TEMPLATE, find_study, project_folder, write_project
 from capsbench.study import Study, load_plan
 from capsbench.study.files import read_yaml
 
@@ -22,6 +24,16 @@ ESSENTIAL = [
 def elsewhere(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def snakemake(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the study of the project in `there`."""
+    scripts = Path(sys.executable).parent  # where the jobs find `capsbench`
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "snakemake", "--configfile", "configs/study.yaml", *arguments]
+    return subprocess.run(
+        command, cwd="there", env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -76,10 +88,21 @@ def test_the_study_of_a_new_project_loads_and_explains_every_key():
     assert set(read_yaml(path)) == set(Study.model_fields)
 
 
+def test_every_key_that_is_commented_out_can_be_taken_in(tmp_path):
+    lines = TEMPLATE.read_text().splitlines()
+    optional = [number for number, line in enumerate(lines) if re.match(r" +# [a-z_.]+: ", line)]
+    assert len(optional) >= 6
+    without = load_plan(TEMPLATE).runs
+    for number in optional:
+        changed = [line.replace("# ", "", 1) if place == number else line for place, line in enumerate(lines)]
+        path = tmp_path / "study.yaml"
+        path.write_text("\n".join(changed))
+        assert load_plan(path).runs != without or "options: {}" in lines[number]
+
+
 def test_a_dry_run_of_a_new_project_plans_every_training():
     write_project(Path("there"))
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--configfile", "configs/study.yaml", "--dry-run"]
-    done = subprocess.run(command, cwd="there", capture_output=True, text=True, check=False, timeout=120)
+    done = snakemake("--cores", "1", "--dry-run")
     assert done.returncode == 0, done.stdout + done.stderr
     runs = load_plan(Path("there/configs/study.yaml")).runs
     assert f"train {len(runs)}" in " ".join(done.stdout.split())
@@ -88,8 +111,7 @@ def test_a_dry_run_of_a_new_project_plans_every_training():
 @pytest.mark.slow
 def test_a_new_project_runs():
     write_project(Path("there"))
-    command = [sys.executable, "-m", "snakemake", "--cores", "all", "--configfile", "configs/study.yaml"]
-    done = subprocess.run(command, cwd="there", capture_output=True, text=True, check=False, timeout=600)
+    done = snakemake("--cores", "all")
     assert done.returncode == 0, done.stdout + done.stderr
     study = Path("there/results/study")
     assert ",missing," not in (study / "runs.csv").read_text()

@@ -218,9 +218,9 @@ def test_classification_loss_is_softmax_for_one_object_and_a_sigmoid_a_class_for
     expected = -(logits.softmax(dim=1)[[0, 1], one]).log().mean()
     torch.testing.assert_close(classification_loss(logits, one), expected)
     chance = logits.sigmoid()
-    said = torch.stack([chance[0, 0], 1 - chance[0, 1], chance[0, 2], 1 - chance[1, 0], chance[1, 1], chance[1, 2]])
+    chosen = torch.stack([chance[0, 0], 1 - chance[0, 1], chance[0, 2], 1 - chance[1, 0], chance[1, 1], chance[1, 2]])
     several = torch.tensor([[0, 2], [1, 2]])
-    torch.testing.assert_close(classification_loss(logits, several), -said.log().sum() / 2)
+    torch.testing.assert_close(classification_loss(logits, several), -chosen.log().sum() / 2)
 
 
 def test_present_classes_are_marked_for_one_and_for_several_labels():

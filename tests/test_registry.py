@@ -103,7 +103,7 @@ def test_build_checks_options_and_hands_on_the_arguments(drives):
     assert "option 'shape'" in problem(drives.build, "sail_and_oar", 5, shape="round")
 
 
-def test_an_unknown_name_is_told_with_the_nearest_and_all_others(drives):
+def test_an_unknown_name_is_refused_with_the_nearest_and_all_others(drives):
     for look_up in (drives.__getitem__, drives.build, drives.options):
         with pytest.raises(UnknownName, match=r"no drive 'engin'; did you mean engine.* engine, sail_and_oar"):
             look_up("engin")

@@ -182,9 +182,7 @@ def _train_on(
     }  # fmt: skip
 
 
-def _tasks(
-    run: Run, root: Path, device: torch.device, record: dict[str, Any]
-) -> tuple[Task, Task | None, Task | None]:
+def _tasks(run: Run, root: Path, device: torch.device, record: dict[str, Any]) -> tuple[Task, Task | None, Task | None]:
     """Read the training set onto the device -> the tasks of training, validation and the familiar test."""
     raw = read_split(run.data, root, "train")
     train_indices, validation_indices = stratified_split(

@@ -50,18 +50,18 @@ class Augmentation(Strict):
 class Training(Strict):
     """The protocol of training; defaults from S17 and its authors' code, but for the length, which it omits."""
 
-    epochs: Count = 50
-    batch_size: Count = 128
-    learning_rate: Positive = 0.001
+    epochs: Count = Field(50, description="passes over the training images")
+    batch_size: Count = Field(128, description="images per step; the last batch of an epoch may be smaller")
+    learning_rate: Positive = Field(0.001, description="of Adam, at the start")
     lr_decay: Annotated[float, Field(gt=0, le=1)] = Field(0.96, description="factor per lr_decay_every")
-    lr_decay_every: Count = 2000
-    lr_decay_unit: Literal["step", "epoch"] = "step"
+    lr_decay_every: Count = Field(2000, description="length of one decay, in lr_decay_unit")
+    lr_decay_unit: Literal["step", "epoch"] = Field("step", description="unit of lr_decay_every")
     lr_decay_staircase: bool = Field(False, description="by whole steps of lr_decay_every, else smoothly")
-    lr_floor: NonNegative = 1e-6
+    lr_floor: NonNegative = Field(1e-6, description="lowest learning rate")
     warmup_steps: Annotated[int, Field(ge=0)] = Field(0, description="steps of linear rise from zero")
     weight_decay: NonNegative = Field(0.0, description="decoupled (AdamW)")
     gradient_clip: Positive | None = Field(None, description="largest norm of the whole gradient; null: none")
-    augmentation: Augmentation = Augmentation()
+    augmentation: Augmentation = Field(Augmentation(), description="by default what the papers do to the data set")
     early_stopping: Count | None = Field(
         None,
         description="stop after so many epochs without a better validation accuracy, keep the best epoch",
@@ -71,7 +71,7 @@ class Training(Strict):
         description="stop once the familiar test reaches it, as the papers do where the test is on novel views or "
         "transforms, so that networks are compared at equal familiar accuracy; the novel test is never looked at",
     )
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
     threads: Count = Field(1, description="CPU threads a run computes with; part of what fixes the bytes")
     deterministic: bool = Field(False, description="deterministic kernels on a GPU too, at some cost")
 
@@ -85,8 +85,8 @@ class Training(Strict):
 class Data(Strict):
     """What is trained and tested on. The test set is always whole."""
 
-    name: str
-    options: SerializeAsAny[DataOptions] = DataOptions()
+    name: str = Field(description="a data set")
+    options: SerializeAsAny[DataOptions] = Field(DataOptions(), description="those of the data set")
     train_images: Count | None = Field(None, description="cut the training set down, stratified; null: all")
     validation_images: Annotated[int, Field(ge=0)] = Field(
         0, description="held out of the training set before it is cut down, stratified"
@@ -115,13 +115,13 @@ class Data(Strict):
 class DataInFile(Data):
     """Data as a study file has them, their options not checked yet."""
 
-    options: dict[str, Any] = {}  # type: ignore[assignment]
+    options: dict[str, Any] = Field({}, description="those of the data set")  # type: ignore[assignment]
 
 
 class Experiment(Strict):
     """One data set under one protocol: a folder of runs, a block of rows in the tables."""
 
-    data: DataInFile
+    data: DataInFile = Field(description="what is trained and tested on")
     training: Training = Field(Training(), description="replaces the study's values key by key")
     variants: Annotated[list[Name], Field(min_length=1)] | None = Field(None, description="null: all variants")
 
@@ -129,9 +129,9 @@ class Experiment(Strict):
 class Variant(Strict):
     """A network with its options, or a grid of them."""
 
-    model: str
+    model: str = Field(description="a network")
     label: str | None = Field(None, min_length=1, max_length=60, description="what tables and plots call it")
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field({}, description="those of the network")
     training: Training = Field(Training(), description="replaces the experiment's values key by key")
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         {},
@@ -143,14 +143,18 @@ class Study(Strict):
     """A whole study, as its file has it."""
 
     name: Name = Field(description="results go to results/NAME/")
-    description: str = ""
-    seeds: Annotated[list[Seed], Field(min_length=1)]
-    training: Training = Training()
-    experiments: Annotated[dict[Name, Experiment], Field(min_length=1)]
-    variants: Annotated[dict[Name, Variant], Field(min_length=1)]
-    evaluations: Annotated[list[Protocol], Field(min_length=1)] = ["accuracy", "familiar", "reconstruction"]
+    description: str = Field("", description="shown in the report")
+    seeds: Annotated[list[Seed], Field(min_length=1, description="one run per seed")]
+    training: Training = Field(Training(), description="the protocol, for all experiments")
+    experiments: Annotated[dict[Name, Experiment], Field(min_length=1, description="by name")]
+    variants: Annotated[dict[Name, Variant], Field(min_length=1, description="by name")]
+    evaluations: Annotated[list[Protocol], Field(min_length=1)] = Field(
+        ["accuracy", "familiar", "reconstruction"], description="what finished runs are measured by"
+    )
     tables: list[Table] | None = Field(None, description="null: those of the papers whose data sets are there")
-    plots: list[Plot] = ["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"]
+    plots: list[Plot] = Field(
+        ["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"], description="figures to draw"
+    )
     tracking: bool = Field(True, description="log to MLflow")
 
     @model_validator(mode="after")

@@ -74,7 +74,7 @@ def test_every_pixel_hangs_on_the_capsule_and_all_parameters_learn(name):
 @pytest.mark.parametrize("shape", [(3, 2, 21, 30), (3, 2, 2, 21, 30)], ids=["one object", "two objects"])
 def test_the_loss_is_the_weighted_sum_or_mean_of_squared_errors(name, shape):
     images, targets = torch.rand(shape), torch.rand(shape)
-    squares = (images - targets).square().flatten(1)  # of an image: of both objects
+    squares = (images - targets).square().flatten(1)  # per image, both objects together
     expected = {"sum": squares.sum(dim=1).mean(), "mean": squares.mean()}
     decoder = build(name)
     torch.testing.assert_close(decoder.loss(images, targets), decoder.weight * expected[decoder.reduction])

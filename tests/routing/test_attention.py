@@ -89,8 +89,6 @@ def test_votes_that_agree_win_the_couplings():
     assert poses[0, 1].norm() < 0.1
 
 
-
-
 def test_the_module_hands_on_what_it_learns_and_its_options():
     def draw(*shape, seed):
         return torch.randn(*shape, dtype=torch.double, generator=torch.Generator().manual_seed(seed))

@@ -47,10 +47,10 @@ def test_all_parents_at_once_as_on_a_gpu_is_the_same(monkeypatch):
 
 
 def test_sums_of_squared_deviations(monkeypatch):
-    votes = draw(7, 3, 5, 2, seed=0).requires_grad_()
-    weights, precisions = (draw(*shape, seed=4).sigmoid().requires_grad_() for shape in ((7, 3, 5), (7, 3, 2)))
-    other = draw(7, 3, 2, seed=5).requires_grad_()
-    monkeypatch.setattr(moments, "_SCRATCH_ELEMENTS", 60)  # two rows at a time, and one at the end
+    votes = draw(3, 2, 4, 2, seed=0).requires_grad_()
+    weights, precisions = (draw(*shape, seed=4).sigmoid().requires_grad_() for shape in ((3, 2, 4), (3, 2, 2)))
+    other = draw(3, 2, 2, seed=5).requires_grad_()
+    monkeypatch.setattr(moments, "_SCRATCH_ELEMENTS", 32)  # two rows at a time, and one at the end
     means, squares = weighted_moments(votes, weights)
     expected = (weights.unsqueeze(3) * votes).sum(dim=2) / weights.sum(dim=2, keepdim=True)
     deviations = votes - expected.unsqueeze(2)

@@ -1,4 +1,4 @@
-"""The worked examples of the README and of docs/extending.md: one file and one line each, and they are in the tables."""
+"""The worked examples of README.md and docs/extending.md: one file and one line each, and they are in the tables."""
 
 import re
 
@@ -10,7 +10,10 @@ LINES = {
     "cosine": "  cosine: {model: capsnet, options: {conv_channels: 4, primary_types: 1, routing: cosine},"
     " grid: {routing.sharpness: [1.0, 5.0]}}\n",
 }
-LIMITS = {"softmax_regression": ("[0.0, 0.2]", "[0.0, 1.0]", "dropout"), "cosine": ("[1.0, 5.0]", "[1.0, 0.0]", "sharpness")}
+LIMITS = {
+    "softmax_regression": ("[0.0, 0.2]", "[0.0, 1.0]", "dropout"),
+    "cosine": ("[1.0, 5.0]", "[1.0, 0.0]", "sharpness"),
+}
 
 
 def example(page: str, folder: str) -> tuple[str, str]:

@@ -46,7 +46,9 @@ def test_changing_one_variant_reruns_it_and_what_depends_on_it(project):
 
 
 def test_adding_a_variant_reruns_no_other(project):
-    project.write_study(STUDY + "  more: {model: cnn_matched, options: {matched_to: {name: capsnet, conv_channels: 4}}}\n")
+    project.write_study(
+        STUDY + "  more: {model: cnn_matched, options: {matched_to: {name: capsnet, conv_channels: 4}}}\n"
+    )
     assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}
 
 
@@ -63,13 +65,18 @@ REDRAWN = {"tables": 1, "study_report": 1, "all": 1}
 @pytest.mark.parametrize(
     ("name", "old", "new", "planned"),
     [
-        ("analysis/collect.py", "max(row[\"seconds\"], 1e-9)", "max(row[\"seconds\"], 1e-8)", REPORT),
+        ("analysis/collect.py", 'max(row["seconds"], 1e-9)', 'max(row["seconds"], 1e-8)', REPORT),
         ("analysis/report.html.j2", "<h2>provenance</h2>", "<h2>Provenance</h2>", {"study_report": 1, "all": 1}),
         ("analysis/published.yaml", "error: 0.39", "error: 0.38", REDRAWN),
         ("evaluation/accuracy.py", "100 * errors / images", "101 * errors / images", {"evaluate": 2, **REPORT}),
         ("losses.py", "(1 - targets) * (lengths", "(2 - targets) * (lengths", {"train": 1, "evaluate": 1, **REPORT}),
         ("losses.py", "torch.ones_like(costs)", "2 * torch.ones_like(costs)", {}),  # of a loss that no run uses
-        ("run/train.py", "STEPS_BETWEEN_CHECKS = 50", "STEPS_BETWEEN_CHECKS = 49", {"train": 2, "evaluate": 2, **REPORT}),
+        (
+            "run/train.py",
+            "STEPS_BETWEEN_CHECKS = 50",
+            "STEPS_BETWEEN_CHECKS = 49",
+            {"train": 2, "evaluate": 2, **REPORT},
+        ),
         ("run/tracking.py", "SECONDS_TO_CLOSE = 30.0", "SECONDS_TO_CLOSE = 31.0", {}),
     ],
 )
