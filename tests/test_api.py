@@ -103,7 +103,7 @@ def test_the_examples_of_the_docs_run(capsys, number):
 
 def test_the_docs_have_a_confusion_matrix_and_a_network_of_the_readers_own():
     assert sum("confusion_matrix" in code for code in examples()) == 1
-    assert sum("ClassCaps" in code and "nn.Module" in code for code in examples()) == 1
+    assert sum("ROUTINGS.build" in code and "nn.Module" in code for code in examples()) == 1
 
 
 def test_a_loaded_run_has_all_that_the_run_left(project):
@@ -329,3 +329,12 @@ print(capsbench.routing.dynamic_routing.__name__, capsbench.data.load.__name__)
 def test_the_package_has_a_version_and_says_that_it_is_typed():
     assert re.fullmatch(r"\d+\.\d+\.\d+", capsbench.__version__)
     assert Path(os.fspath(capsbench.__file__)).with_name("py.typed").exists()
+
+
+def test_a_run_that_diverged_loads_with_what_there_is(copied):
+    change_record(copied, status="diverged")
+    np.savez(copied / "predictions.npz")
+    run = capsbench.load_run(copied)
+    assert run.record["status"] == "diverged"
+    assert list(run.metrics["epoch"]) == [1, 2]
+    assert run.predictions == {}

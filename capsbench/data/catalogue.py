@@ -3,7 +3,8 @@
 from typing import Any
 
 from capsbench.data.readers import affnist, cifar10, digits, mnist, smallnorb, toynorb
-from capsbench.data.tasks import affine, pairs, plain, stereo
+from capsbench.data.tasks import affine, pairs, stereo
+from capsbench.data.tasks.task import make_plain_task
 from capsbench.study import DataSet
 
 TEN = tuple("0123456789")
@@ -56,7 +57,7 @@ _ALL = (
     DataSet(
         name="digits",
         title="handwritten digits of scikit-learn",
-        task=plain.make_task,
+        task=make_plain_task,
         image_shape=(1, 28, 28),
         paper="mnist",
         augmentation={"shift": 2},
@@ -65,7 +66,7 @@ _ALL = (
     DataSet(
         name="mnist",
         title="MNIST",
-        task=plain.make_task,
+        task=make_plain_task,
         image_shape=(1, 28, 28),
         paper="mnist",
         augmentation={"shift": 2},
@@ -130,7 +131,7 @@ _ALL = (
         read=cifar10.read,
         download=cifar10.download,
         folder="cifar10",
-        task=plain.make_task,
+        task=make_plain_task,
         image_shape=(3, 32, 32),
         classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         train_items=50_000,

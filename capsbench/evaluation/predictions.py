@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from capsbench.data.tasks.task import Batch, Task
-from capsbench.models import Output, predict
+from capsbench.models import Network, Output, predict
 
 BATCH_SIZE = 500
 
@@ -40,7 +40,7 @@ class Predictions:
 
 
 @torch.no_grad()
-def collect_predictions(model: nn.Module, task: Task) -> Predictions:
+def collect_predictions(model: Network, task: Task) -> Predictions:
     """Run a network over the evaluation images of a task, both on one device; the decoder sees the predicted class."""
     model.eval()
     objects = 1 if task.labels.ndim == 1 else task.labels.shape[1]
@@ -66,7 +66,7 @@ def collect_predictions(model: nn.Module, task: Task) -> Predictions:
     )
 
 
-def _samples(model: nn.Module, task: Task, objects: int) -> tuple[Batch, Output]:
+def _samples(model: Network, task: Task, objects: int) -> tuple[Batch, Output]:
     """Take the first evaluation image of each class."""
     main = task.labels if objects == 1 else task.labels[:, 0]
     chosen = torch.stack([(main == value).nonzero()[0, 0] for value in main.unique()])

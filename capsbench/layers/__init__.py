@@ -1,7 +1,6 @@
-"""What several networks share: capsule layers, transforms of votes, decoders, residual features."""
+"""What several networks share: transforms of votes, decoders, residual features."""
 
-from capsbench.layers.capsules import ClassCaps, PrimaryCaps
 from capsbench.layers.decoders import Decoder, DecoderSize
-from capsbench.routing.squash import capsule_lengths, squash
+from capsbench.routing.contract import capsule_lengths, squash
 
-__all__ = ["ClassCaps", "Decoder", "DecoderSize", "PrimaryCaps", "capsule_lengths", "squash"]
+__all__ = ["Decoder", "DecoderSize", "capsule_lengths", "squash"]

@@ -1,7 +1,7 @@
-"""Networks, one a file, registered by name.
+"""Networks, one per file, registered by name.
 
-The contract: a torch module built as Class(image_shape, num_classes, *, options), whose keyword-only arguments are its
-options with the paper's values as defaults, and that has
+The contract: a `Network` is a torch module built as Class(image_shape, num_classes, *, options), whose keyword-only
+arguments are its options with the paper's values as defaults, and that has
 
     forward(images [B, C, H, W], labels=None) -> Output
     loss(output, targets, labels) -> {"part": scalar, ...}, the parts adding up to the loss that is trained.
@@ -17,25 +17,16 @@ labels: int64 [B], or [B, S] of the S classes in an image, ascending. targets: w
 
 from typing import Any
 
-from torch import nn
-
-from capsbench.losses import Labels, Scalar
-from capsbench.models.output import Output, Targets, count_parameters, predict, predicted_classes
+from capsbench.models.output import Network, Output, count_parameters, predict, predicted_classes
 from capsbench.registry import MODELS
 
-__all__ = ["Output", "build_model", "count_parameters", "loss_parts", "predict", "predicted_classes"]
+__all__ = ["Network", "Output", "build_model", "count_parameters", "predict", "predicted_classes"]
 
 
-def build_model(name: str, image_shape: tuple[int, int, int], num_classes: int, **options: Any) -> nn.Module:
+def build_model(name: str, image_shape: tuple[int, int, int], num_classes: int, **options: Any) -> Network:
     """Build a registered network for images (C, H, W) and K classes.
 
     Raises ValueError, in one line, for an unknown name or option or an impossible value.
     """
-    network: nn.Module = MODELS.build(name, tuple(image_shape), num_classes, **options)
+    network: Network = MODELS.build(name, tuple(image_shape), num_classes, **options)
     return network
-
-
-def loss_parts(model: nn.Module, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
-    """Return the parts of a network's loss by name, scalars: what is trained is their sum."""
-    parts: dict[str, Scalar] = model.loss(output, targets, labels)  # type: ignore[operator]
-    return parts

@@ -2,17 +2,18 @@
 
 from typing import Annotated
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from capsbench.layers import ClassCaps, DecoderSize, PrimaryCaps
+from capsbench.layers import DecoderSize
 from capsbench.losses import Labels, Scalar
-from capsbench.models.output import Images, Output, Targets
+from capsbench.models.output import Images, Network, Output, Targets
 from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, TRANSFORMS, Chosen, Count, Positive
-from capsbench.routing import LayerSize
+from capsbench.routing.contract import LayerSize, capsule_lengths, squash
 
 
 @MODELS.register("capsnet", title="CapsNet", published_on=((1, 28, 28), 10))
-class CapsNet(nn.Module):
+class CapsNet(Network):
     """Conv 9x9 ReLU -> PrimaryCaps 9x9 stride 2 -> class capsules under a routing -> decoder.
 
     The defaults are the paper's: 8,215,568 parameters on 28x28x1. Deviations that public code is known for are
@@ -49,7 +50,8 @@ class CapsNet(nn.Module):
             parents=num_classes,
             parent_dim=class_dim,
         )
-        self.class_caps = ClassCaps(size, routing, transform, in_types=primary_types, weight_std=weight_std)
+        self.transform = transform.build(size, primary_types, weight_std)
+        self.routing = routing.build(size)
         self.decoder = decoder.build(DecoderSize(num_classes, class_dim, image_shape)) if decoder else None
         self.loss_name, self.class_loss = loss.name, loss.build()
 
@@ -57,7 +59,9 @@ class CapsNet(nn.Module):
         """Images [B, C, H, W] -> scores [B, K] (activations of the class capsules), poses [B, K, D], the rest."""
         features = self.conv(images).relu()  # [B, 256, 20, 20]
         inputs = self.primary_caps(features)  # [B, 1152, 8]
-        poses, activations, couplings = self.class_caps(inputs)  # [B, K, 16], [B, K], [B, 1152, K]
+        weight = self.transform()  # W [1152, K, 16, 8]
+        # poses [B, K, 16], activations [B, K], couplings [B, 1152, K]
+        poses, activations, couplings = self.routing(inputs, capsule_lengths(inputs), weight)
         reconstructions = None
         if self.decoder is not None:
             reconstructions = self.decoder(poses, activations, labels)  # [B, (S,) C, H, W]
@@ -69,3 +73,22 @@ class CapsNet(nn.Module):
         if self.decoder is not None and output.reconstructions is not None:
             parts["reconstruction"] = self.decoder.loss(output.reconstructions, targets)
         return parts
+
+
+class PrimaryCaps(nn.Module):
+    """The first capsule layer of S17: a convolution whose channels are cut into capsules, then squashed.
+
+    A capsule is `dim` neighbouring channels of ONE position; capsule number = position x types + type.
+    """
+
+    def __init__(self, in_channels: int, types: int, dim: int, kernel_size: int = 9, stride: int = 2):
+        super().__init__()
+        self.types, self.dim = types, dim
+        self.conv = nn.Conv2d(in_channels, types * dim, kernel_size, stride)
+
+    def forward(self, features: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch capsules dim"]:
+        """Features [B, C, H, W] -> squashed poses [B, I, dim], I = H' x W' x types."""
+        maps = self.conv(features)  # [B, types * dim, H', W']
+        maps = maps.unflatten(1, (self.types, self.dim))  # [B, types, dim, H', W']
+        capsules = maps.permute(0, 3, 4, 1, 2)  # [B, H', W', types, dim]
+        return squash(capsules.flatten(1, 3))  # [B, I, dim]

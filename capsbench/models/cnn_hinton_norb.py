@@ -5,12 +5,12 @@ from itertools import pairwise
 from torch import nn
 
 from capsbench.losses import Labels, Scalar, classification_loss
-from capsbench.models.output import Images, Output, Targets
+from capsbench.models.output import Images, Network, Output, Targets
 from capsbench.registry import MODELS, Count, Counts, Fraction
 
 
 @MODELS.register("cnn_hinton_norb", title="CNN (H18)", published_on=((2, 32, 32), 5))
-class CnnHintonNorb(nn.Module):
+class CnnHintonNorb(Network):
     """Two 5x5 convolutions (SAME) of 32 and 64, each with ReLU and 2x2 max-pooling; 1024 units, dropout, softmax.
 
     4,253,349 parameters on 2x32x32 and 5 classes. The paper gives no dropout rate: 0.5 here.

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from capsbench.losses import Labels, Scalar, classification_loss
-from capsbench.models.output import Images, Output, Targets, count_parameters
+from capsbench.models.output import Images, Network, Output, Targets, count_parameters
 from capsbench.registry import MODELS, Chosen, Fraction
 
 
 @MODELS.register("cnn_matched", title="CNN (matched size)")
-class CnnMatched(nn.Module):
+class CnnMatched(Network):
     """Three blocks of 3x3 convolution, batch norm, ReLU, 2x2 max-pooling; one hidden layer; dropout; softmax.
 
     `matched_to` is the network to match, with its options. The parameters that it has for the same images and classes,

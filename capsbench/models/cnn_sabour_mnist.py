@@ -5,12 +5,12 @@ from itertools import pairwise
 from torch import nn
 
 from capsbench.losses import Labels, Scalar, classification_loss
-from capsbench.models.output import Images, Output, Targets
+from capsbench.models.output import Images, Network, Output, Targets
 from capsbench.registry import MODELS, Counts, Fraction
 
 
 @MODELS.register("cnn_sabour_mnist", title="CNN (S17, MNIST)", published_on=((1, 28, 28), 10))
-class CnnSabourMnist(nn.Module):
+class CnnSabourMnist(Network):
     """Three 5x5 convolutions (SAME) of 256, 256, 128, then 328 and 192 units, dropout, softmax.
 
     35,445,522 parameters on 28x28x1. The paper gives no dropout rate: 0.5 here.

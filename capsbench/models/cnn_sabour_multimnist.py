@@ -3,12 +3,12 @@
 from torch import nn
 
 from capsbench.losses import Labels, Scalar, classification_loss
-from capsbench.models.output import Images, Output, Targets
+from capsbench.models.output import Images, Network, Output, Targets
 from capsbench.registry import MODELS, Count, Counts
 
 
 @MODELS.register("cnn_sabour_multimnist", title="CNN (S17, MultiMNIST)", published_on=((1, 36, 36), 10))
-class CnnSabourMultimnist(nn.Module):
+class CnnSabourMultimnist(Network):
     """Convolutions 9x9 of 512 and 5x5 of 256 (SAME), each with ReLU and 2x2 max-pooling; 1024 units; K sigmoids.
 
     24,563,978 parameters on 1x36x36 and 10 classes. Kernels beyond the second convolution are 5x5. No dropout:

@@ -10,11 +10,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from capsbench.layers import ClassCaps, DecoderSize
+from capsbench.layers import DecoderSize
+from capsbench.layers.transforms import FullTransform
 from capsbench.losses import Labels, Scalar
-from capsbench.models.output import Images, Output, Targets
-from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, Chosen, Count, Counts, Fraction
-from capsbench.routing import LayerSize, dynamic_routing, squash
+from capsbench.models.output import Images, Network, Output, Targets
+from capsbench.registry import DECODERS, LOSSES, MODELS, Chosen, Count, Counts, Fraction
+from capsbench.routing.contract import LayerSize, capsule_lengths, squash
+from capsbench.routing.dynamic import DynamicRouting, dynamic_routing
 
 Maps = Float[Tensor, "batch channels rows columns"]
 NewMaps = Float[Tensor, "batch _ _ _"]
@@ -23,7 +25,7 @@ BATCH_NORM_EPSILON = 1e-3  # Keras's
 
 
 @MODELS.register("deepcaps", title="DeepCaps", routing="dynamic")
-class DeepCaps(nn.Module):
+class DeepCaps(Network):
     """Conv 3x3 ReLU, batch norm -> four cells of four layers of capsules -> class capsules -> decoder of one of them.
 
     Each cell halves the grid; the last has dynamic routing by 3D convolution, of `conv_iterations`. The capsules of the
@@ -95,10 +97,11 @@ class DeepCaps(nn.Module):
                 in_capsules += types * math.prod(math.ceil(side / 2**cell) for side in sides)
 
         size = LayerSize(in_capsules, self.class_in_dim, num_classes, class_dim)
-        self.class_caps = ClassCaps(size, ROUTINGS.choose("dynamic", iterations=iterations, bias=capsule_bias))
+        self.transform = FullTransform(size, types=1, std=0.1)
+        self.routing = DynamicRouting(size, iterations=iterations, bias=capsule_bias)
         bound = math.sqrt(6 / (num_classes * in_capsules * (class_dim + self.class_in_dim)))  # Keras's Glorot
-        nn.init.uniform_(self.class_caps.transform.weight, -bound, bound)
-        for bias in self.class_caps.routing.parameters():
+        nn.init.uniform_(self.transform.weight, -bound, bound)
+        for bias in self.routing.parameters():
             nn.init.xavier_uniform_(bias)
         seen = DecoderSize(num_classes, class_dim, (channels, sides[0], sides[1]))
         self.decoder = decoder.build(seen) if decoder else None
@@ -113,7 +116,8 @@ class DeepCaps(nn.Module):
             maps = cell(maps)  # [B, 128, 14, 14], [B, 256, 7, 7], [B, 256, 4, 4], [B, 256, 2, 2]
             last_two = [maps, *last_two[:1]]
         inputs = torch.cat([self._flat(maps) for maps in last_two], dim=1)  # [B, 640, 8], of 2x2 before those of 4x4
-        poses, lengths, couplings = self.class_caps(inputs)  # [B, K, 32], [B, K], [B, 640, K]
+        # poses [B, K, 32], lengths [B, K], couplings [B, 640, K]
+        poses, lengths, couplings = self.routing(inputs, capsule_lengths(inputs), self.transform())
         reconstructions = None
         if self.decoder is not None:
             reconstructions = self.decoder(poses, lengths, labels)  # [B, (S,) C, H, W], of any class alike

@@ -11,16 +11,16 @@ from torch import nn
 
 from capsbench.layers import DecoderSize
 from capsbench.losses import Labels, Scalar
-from capsbench.models.output import Images, Output, Targets
+from capsbench.models.output import Images, Network, Output, Targets
 from capsbench.registry import DECODERS, LOSSES, MODELS, Chosen, Count, Counts, Fraction
 from capsbench.routing.attention import attention_routing
-from capsbench.routing.squash import exponential_squash
+from capsbench.routing.contract import exponential_squash
 
 BATCH_NORM_EPSILON = 1e-3  # Keras's
 
 
 @MODELS.register("efficient_capsnet", title="Efficient-CapsNet", published_on=((1, 28, 28), 10), routing="attention")
-class EfficientCapsNet(nn.Module):
+class EfficientCapsNet(Network):
     """Four convolutions, each normalised -> depthwise primary capsules -> class capsules under self-attention routing.
 
     A primary capsule is `primary_dim` neighbouring channels of one position after a convolution of each channel by

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from capsbench.losses import Labels, Scalar
-from capsbench.models.output import Images, Output, Targets
+from capsbench.models.output import Images, Network, Output, Targets
 from capsbench.registry import LOSSES, MODELS, ROUTINGS, Chosen, Count, Counts, Positive
 from capsbench.routing.contract import Routed
 from capsbench.routing.em import AUTHORS, EMSettings, conv_em_routing, em_routing
@@ -44,7 +44,7 @@ Pose = Literal["matrix", "vector"]
 
 
 @MODELS.register("matrix_capsnet", title="matrix capsules", published_on=((2, 32, 32), 5))
-class MatrixCapsNet(nn.Module):
+class MatrixCapsNet(Network):
     """Conv 5x5 stride 2 ReLU -> primary capsules -> convolutional capsules 3x3 -> class capsules, all EM-routed.
 
     The first convolutional capsules have stride 2, the others 1; nothing is padded: 32 -> 14 -> 6 -> 4. On 2x32x32

@@ -1,11 +1,11 @@
-"""What every network returns, and the predictions in it."""
+"""What every network is, what it returns, and the predictions in it."""
 
 from typing import NamedTuple
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from capsbench.losses import Scores
+from capsbench.losses import Labels, Scalar, Scores
 
 Images = Float[Tensor, "batch channels height width"]
 Targets = Float[Tensor, "batch *objects channels height width"]
@@ -24,6 +24,18 @@ class Output(NamedTuple):
     couplings: Float[Tensor, "batch children classes"] | None = None
 
 
+class Network(nn.Module):
+    """Base of all networks: built as Class(image_shape, num_classes, *, options); see capsbench.models."""
+
+    def forward(self, images: Images, labels: Labels | None = None) -> Output:
+        """Images [B, C, H, W], and in training their labels -> Output."""
+        raise NotImplementedError
+
+    def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
+        """Return the parts of the loss by name, scalars: what is trained is their sum."""
+        raise NotImplementedError
+
+
 def predicted_classes(scores: Scores, objects: int = 1) -> Int[Tensor, "batch ..."]:
     """Return the classes of the highest scores [B, K]: int64 [B], or [B, objects] ascending for several objects."""
     if objects == 1:
@@ -31,7 +43,7 @@ def predicted_classes(scores: Scores, objects: int = 1) -> Int[Tensor, "batch ..
     return scores.topk(objects, dim=1).indices.sort(dim=1).values
 
 
-def predict(model: nn.Module, images: Images, objects: int = 1) -> Output:
+def predict(model: Network, images: Images, objects: int = 1) -> Output:
     """Run a network on images [B, C, H, W] without their labels; its decoder draws the classes that it predicts."""
     output: Output = model(images)
     if objects > 1 and output.reconstructions is not None:

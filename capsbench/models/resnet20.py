@@ -6,12 +6,12 @@ from torch import nn
 
 from capsbench.layers.residual import ResidualFeatures
 from capsbench.losses import Labels, Scalar, classification_loss
-from capsbench.models.output import Images, Output, Targets
+from capsbench.models.output import Images, Network, Output, Targets
 from capsbench.registry import MODELS, Count, Counts
 
 
 @MODELS.register("resnet20", title="ResNet-20", published_on=((3, 32, 32), 10))
-class ResNet20(nn.Module):
+class ResNet20(Network):
     """A 3x3 convolution, three stages of three residual blocks (16, 32, 64 channels), the mean over positions, softmax.
 
     269,722 parameters on 3x32x32 and 10 classes; 6 x `blocks` + 2 layers with three `widths`. `shortcut` "padding" is

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from capsbench.layers.residual import ResidualFeatures
 from capsbench.losses import Labels, Scalar
-from capsbench.models.output import Images, Output, Targets
+from capsbench.models.output import Images, Network, Output, Targets
 from capsbench.registry import MODELS, Count, Counts
 from capsbench.routing.kernels.linear_votes import weighted_sum
 from capsbench.routing.kernels.moments import EPSILON
@@ -26,7 +26,7 @@ Activations = Float[Tensor, "batch rows columns types"]
 
 
 @MODELS.register("self_routing_capsnet", title="self-routing CapsNet", published_on=((3, 32, 32), 10), routing="self")
-class SelfRoutingCapsNet(nn.Module):
+class SelfRoutingCapsNet(Network):
     """The features of ResNet-20 -> primary capsules -> convolutional capsules -> class capsules, all self-routed.
 
     `capsule_layers` counts the routed layers: all but the last are convolutional (3x3, padded; the first of them with

@@ -1,9 +1,8 @@
 """Routing algorithms, one a file: the paper's procedure as a pure function, beside it the module with its options."""
 
-from capsbench.routing.contract import LayerSize, Routed, Routing, stored_votes
+from capsbench.routing.contract import LayerSize, Routed, Routing, capsule_lengths, squash, stored_votes
 from capsbench.routing.dynamic import dynamic_routing, linear_dynamic_routing
 from capsbench.routing.em import conv_em_routing, em_routing
-from capsbench.routing.squash import capsule_lengths, squash
 
 __all__ = [
     "LayerSize",

@@ -19,8 +19,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from capsbench.registry import ROUTINGS
-from capsbench.routing.contract import Activations, LayerSize, Poses, Routed, Routing, Weight, stored_votes
-from capsbench.routing.squash import capsule_lengths, exponential_squash
+from capsbench.routing.contract import (
+    Activations,
+    LayerSize,
+    Poses,
+    Routed,
+    Routing,
+    Weight,
+    capsule_lengths,
+    exponential_squash,
+    stored_votes,
+)
 
 
 @ROUTINGS.register("attention")

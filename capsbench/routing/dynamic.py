@@ -10,9 +10,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from capsbench.registry import ROUTINGS, Count
-from capsbench.routing.contract import Activations, LayerSize, Poses, Routed, Routing, Weight, check_iterations
+from capsbench.routing.contract import (
+    Activations,
+    LayerSize,
+    Poses,
+    Routed,
+    Routing,
+    Weight,
+    capsule_lengths,
+    check_iterations,
+    squash,
+)
 from capsbench.routing.kernels.linear_votes import agreement, weighted_sum
-from capsbench.routing.squash import capsule_lengths, squash
 
 
 @ROUTINGS.register("dynamic")

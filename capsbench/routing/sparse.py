@@ -23,10 +23,11 @@ from capsbench.routing.contract import (
     Routed,
     Routing,
     Weight,
+    capsule_lengths,
     check_iterations,
+    squash,
     stored_votes,
 )
-from capsbench.routing.squash import capsule_lengths, squash
 
 
 @ROUTINGS.register("sparse")

@@ -12,8 +12,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from capsbench.registry import ROUTINGS
-from capsbench.routing.contract import Activations, LayerSize, Poses, Routed, Routing, Weight, stored_votes
-from capsbench.routing.squash import capsule_lengths, squash
+from capsbench.routing.contract import (
+    Activations,
+    LayerSize,
+    Poses,
+    Routed,
+    Routing,
+    Weight,
+    capsule_lengths,
+    squash,
+    stored_votes,
+)
 
 
 @ROUTINGS.register("uniform")

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import Tensor
 
 from capsbench.data.tasks.augmentation import standardise
 from capsbench.data.tasks.stereo import CROPS
 from capsbench.data.tasks.task import to_unit_range
 from capsbench.errors import InputError
-from capsbench.models import build_model, predict, predicted_classes
+from capsbench.models import Network, build_model, predict, predicted_classes
 from capsbench.registry import flat_options
 from capsbench.run.folder import RunFolder
 from capsbench.study import Data, Run, Training, catalogue
@@ -210,7 +210,7 @@ def _config(folder: RunFolder, record: Mapping[str, Any]) -> Run:
         raise InputError(_of_another_version(folder, record, first)) from None
 
 
-def _trained(folder: RunFolder, config: Run) -> nn.Module:
+def _trained(folder: RunFolder, config: Run) -> Network:
     """Build the network of a run and give it its weights."""
     with torch.random.fork_rng(devices=[]):  # what the caller draws does not depend on what was loaded
         try:

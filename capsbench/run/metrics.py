@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from capsbench.data.tasks.task import Task
-from capsbench.models import Output, loss_parts, predict, predicted_classes
+from capsbench.models.output import Network, predict, predicted_classes
 
 EVALUATION_BATCH = 500
 
@@ -35,9 +35,8 @@ def coupling_entropy(couplings: Tensor) -> float:
     return float(entropy / math.log(couplings.shape[2]))
 
 
-def correct_and_lengths(output: Output, labels: Tensor) -> Tensor:
-    """Return sums over a batch [3]: correct predictions, mean score of the right classes and of the wrong ones."""
-    scores = output.scores.detach()
+def correct_and_lengths(scores: Tensor, labels: Tensor) -> Tensor:
+    """Return sums over images [3]: correct predictions, mean score of the right classes and of the wrong ones."""
     present = labels.reshape(len(labels), -1)  # [B, S], S = 1 but for pairs
     objects = present.shape[1]
     right_scores = scores.gather(1, present).sum(dim=1)
@@ -54,7 +53,7 @@ def is_correct(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def validate(model: nn.Module, task: Task | None, objects: int) -> dict[str, float | None]:
+def validate(model: Network, task: Task | None, objects: int) -> dict[str, float | None]:
     """Return loss and accuracy on all evaluation images of a task; None where there is no task."""
     if task is None:
         return {"loss": None, "accuracy": None}
@@ -62,6 +61,6 @@ def validate(model: nn.Module, task: Task | None, objects: int) -> dict[str, flo
     loss, correct = 0.0, 0
     for batch in task.eval_batches(EVALUATION_BATCH):
         output = predict(model, batch.images, objects)
-        loss += float(sum(loss_parts(model, output, batch.targets, batch.labels).values())) * len(batch.labels)
+        loss += float(sum(model.loss(output, batch.targets, batch.labels).values())) * len(batch.labels)
         correct += int(is_correct(output.scores, batch.labels).sum())
     return {"loss": loss / len(task.labels), "accuracy": correct / len(task.labels)}

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from capsbench.data import fingerprint, make_task, read_split
 from capsbench.data.tasks.splits import stratified_split
 from capsbench.data.tasks.task import Task
 from capsbench.errors import InputError, RunError
-from capsbench.models import build_model, count_parameters, loss_parts
+from capsbench.models.output import Network, count_parameters
+from capsbench.registry import MODELS
 from capsbench.run import provenance
 from capsbench.run.checkpoint import Progress, State, resume, save_checkpoint
 from capsbench.run.device import claimed_device, describe
@@ -122,9 +123,10 @@ def _train_on(
     # initialised on the CPU, alike on every device
     torch.manual_seed(stream_seed(run.seed, "initialisation"))
     try:
-        model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options).to(device)
+        model: Network = MODELS.build(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
     except ValueError as error:
         raise InputError(str(error)) from None
+    model.to(device)
     record["parameters"] = count_parameters(model)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
@@ -203,7 +205,7 @@ def _tasks(run: Run, root: Path, device: torch.device, record: dict[str, Any]) -
 
 
 def _train_epoch(
-    model: nn.Module,
+    model: Network,
     optimizer: torch.optim.Optimizer,
     task: Task,
     run: Run,
@@ -216,14 +218,15 @@ def _train_epoch(
     model.train()
     parameters = list(model.parameters())
     history: list[Tensor] = []  # per step: gradient norm and the parts of the loss; stays on the device
-    sums = torch.zeros(3, device=task.labels.device)  # correct predictions, length of right and of wrong capsules
+    scores: list[Tensor] = []
+    labels: list[Tensor] = []
     step, names, output, rate = first_step, ["gradient_norm"], None, 0.0
     for batch in task.train_batches(training.batch_size, training.augmentation, run.seed, epoch):
         rate = learning_rate(training, step, steps_per_epoch)
         for group in optimizer.param_groups:
             group["lr"] = rate
         output = model(batch.images, batch.labels)
-        parts = loss_parts(model, output, batch.targets, batch.labels)
+        parts = model.loss(output, batch.targets, batch.labels)
         optimizer.zero_grad()
         torch.stack(list(parts.values())).sum().backward()
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
@@ -234,13 +237,15 @@ def _train_epoch(
         step += 1
         names = ["gradient_norm", *parts]
         history.append(torch.stack([norm, *parts.values()]).detach())
-        sums += correct_and_lengths(output, batch.labels)
+        scores.append(output.scores.detach())
+        labels.append(batch.labels)
         if step % STEPS_BETWEEN_CHECKS == 0:
             check_finite(history[-STEPS_BETWEEN_CHECKS:], names, step)
     check_finite(history, names, step)
 
     assert output is not None
     means = dict(zip(names, torch.stack(history).double().mean(dim=0).tolist(), strict=True))
+    sums = correct_and_lengths(torch.cat(scores), torch.cat(labels))
     accuracy, right_length, wrong_length = (sums / task.epoch_images).tolist()
     has_capsules = output.poses is not None
     return {

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from class_capsules import ClassCaps
 from option_values import option_names, other_value
 
-from capsbench.layers import ClassCaps
 from capsbench.layers.transforms import Transform
 from capsbench.registry import ROUTINGS, TRANSFORMS
 from capsbench.routing import LayerSize

@@ -2,8 +2,6 @@
 
 import torch
 
-from capsbench.models import loss_parts
-
 
 def losses_on_separable_data(model, shape, num_classes, pairs, steps, learning_rate):
     labels = torch.arange(10) % num_classes
@@ -15,7 +13,7 @@ def losses_on_separable_data(model, shape, num_classes, pairs, steps, learning_r
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     losses = []
     for _ in range(steps):
-        loss = sum(loss_parts(model, model(images), images, labels).values())
+        loss = sum(model.loss(model(images), images, labels).values())
         optimizer.zero_grad()
         loss.backward()
         assert all(p.grad.isfinite().all() for p in model.parameters())

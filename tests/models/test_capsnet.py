@@ -6,8 +6,10 @@ import pytest
 import torch
 from small_networks import SMALL
 
+from capsbench.layers import squash
 from capsbench.losses import margin_loss, share_likelihood_loss, spread_loss
-from capsbench.models import build_model, count_parameters, loss_parts
+from capsbench.models import build_model, count_parameters
+from capsbench.models.capsnet import PrimaryCaps
 
 SMALL_DECODER = SMALL["capsnet"]["decoder"]
 
@@ -45,7 +47,7 @@ def test_losses_of_several_objects_add_up():
     model = caps()
     images, labels, sources = torch.rand(2, 1, 28, 28), torch.tensor([[1, 4], [0, 9]]), torch.rand(2, 2, 1, 28, 28)
     output = model(images, labels)
-    parts = loss_parts(model, output, sources, labels)
+    parts = model.loss(output, sources, labels)
     squares = (output.reconstructions - sources).square().sum() / 2
     torch.testing.assert_close(parts["reconstruction"], 0.0005 * squares)
     margin = margin_loss(output.scores, torch.zeros(2, 10).scatter(1, labels, 1.0))
@@ -93,7 +95,7 @@ def test_the_convolutional_decoder_gives_back_one_object_and_several(given):
     images, labels = torch.rand(2, 2, 21, 18), torch.tensor([3, 7])
     output = model(images, labels)
     assert output.reconstructions.shape == images.shape
-    loss_parts(model, output, images, labels)["reconstruction"].backward()
+    model.loss(output, images, labels)["reconstruction"].backward()
     assert all(p.grad.isfinite().all() and p.grad.any() for p in model.parameters())
     several = model(images, torch.stack([labels, labels + 1], dim=1)).reconstructions  # [B, S, C, H, W]
     torch.testing.assert_close(several[:, 0], output.reconstructions)
@@ -104,7 +106,7 @@ def test_reconstruction_loss_is_weighted_on_the_sum():
     model, images, labels = caps(), torch.rand(2, 1, 28, 28), torch.tensor([0, 1])
     output = model(images, labels)
     squares = (output.reconstructions - images).square().sum() / 2
-    torch.testing.assert_close(loss_parts(model, output, images, labels)["reconstruction"], 0.0005 * squares)
+    torch.testing.assert_close(model.loss(output, images, labels)["reconstruction"], 0.0005 * squares)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def test_options_of_the_loss_change_the_loss(options):
     images, labels = torch.rand(2, 1, 28, 28), torch.tensor([0, 1])
 
     def loss(model):
-        return sum(loss_parts(model, model(images, labels), images, labels).values())
+        return sum(model.loss(model(images, labels), images, labels).values())
 
     # a length of about 0.1, so that the negative margin is passed
     assert not torch.equal(loss(caps(weight_std=1.0)), loss(caps(weight_std=1.0, **options)))
@@ -159,7 +161,7 @@ def test_losses_of_capsnet_are_those_of_their_papers():
             "spread": spread_loss(output.scores, labels, 0.2 + 0.79 / (1 + math.exp(4))),
             "share_likelihood": share_likelihood_loss(output.scores, labels),
         }
-        torch.testing.assert_close(loss_parts(model, output, images, labels)[loss], expected[loss])
+        torch.testing.assert_close(model.loss(output, images, labels)[loss], expected[loss])
     fast = caps(loss={"name": "spread", "scale": 1.0})
     fast.class_loss.step.fill_(4)
     assert float(fast.class_loss.margin()) == pytest.approx(0.2 + 0.79 / 2)
@@ -171,8 +173,8 @@ def test_detach_changes_the_gradient_and_not_the_output():
     for detach in (False, True):
         model = caps(routing={"detach": detach}, weight_std=1.0)
         output = model(images, labels)
-        sum(loss_parts(model, output, images, labels).values()).backward()
-        gradients.append(model.class_caps.transform.weight.grad)
+        sum(model.loss(output, images, labels).values()).backward()
+        gradients.append(model.transform.weight.grad)
         scores.append(output.scores)
     torch.testing.assert_close(*scores)
     assert not torch.allclose(*gradients, rtol=1e-3, atol=0)
@@ -223,3 +225,28 @@ def test_what_cannot_be_built_is_named(options, message):
 def test_images_that_are_too_small_are_refused():
     with pytest.raises(ValueError, match="needs images of at least 17x17, not 16x30"):
         build((1, 16, 30))
+
+
+def test_a_primary_capsule_is_neighbouring_channels_of_one_position():
+    types, dim = 3, 4
+    layer = PrimaryCaps(in_channels=1, types=types, dim=dim, kernel_size=1, stride=1)
+    channel = torch.arange(types * dim).float()
+    with torch.no_grad():  # each map holds its channel's number, plus 100 for each position
+        layer.conv.weight.fill_(1.0)
+        layer.conv.bias.copy_(channel)
+    positions = torch.arange(6).reshape(1, 1, 2, 3).float() * 100
+    poses = layer(positions)  # [1, 2 * 3 * types, dim]
+    capsule = 0
+    for position in range(6):
+        for type_ in range(types):
+            values = position * 100 + channel[type_ * dim : (type_ + 1) * dim]
+            torch.testing.assert_close(poses[0, capsule], squash(values))
+            capsule += 1
+    assert capsule == poses.shape[1]
+
+
+def test_a_primary_capsule_is_squashed_once_and_counts_by_position():
+    layer = PrimaryCaps(in_channels=2, types=3, dim=4)
+    poses = layer(torch.rand(2, 2, 21, 18))
+    assert poses.shape == (2, 7 * 5 * 3, 4)
+    assert poses.norm(dim=2).max() < 1

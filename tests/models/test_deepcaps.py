@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from separable import losses_on_separable_data
 
 from capsbench.losses import margin_loss
-from capsbench.models import build_model, count_parameters, loss_parts
+from capsbench.models import build_model, count_parameters
 from capsbench.models.deepcaps import CapsCell, ConvCaps, ConvCaps3D
 from capsbench.routing import squash
 
@@ -24,7 +24,7 @@ def batch(size=10, shape=(1, 12, 12)):
 
 
 def total_loss(model, images, labels):
-    return sum(loss_parts(model, model(images, labels), images, labels).values())
+    return sum(model.loss(model(images, labels), images, labels).values())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,10 @@ def test_the_bookkeeping_of_the_count():
         9 * 4 * 256 * 256,
         9 * 3 * 256 * 256 + 9 * 8 * 256 + 256,
     ]
-    assert count_parameters(model.class_caps) == (2 * 2 + 4 * 4) * 32 * 10 * 32 * 8 + 10 * 32
+    assert (
+        count_parameters(model.transform) + count_parameters(model.routing)
+        == (2 * 2 + 4 * 4) * 32 * 10 * 32 * 8 + 10 * 32
+    )
     layers = [m for m in model.modules() if isinstance(m, ConvCaps | ConvCaps3D)]
     assert len(layers) == 16  # the paper's count
 
@@ -160,7 +163,7 @@ def test_the_class_capsules_see_the_last_two_cells_the_last_one_first():
     maps, seen = [], []
     for cell in model.cells:
         cell.register_forward_hook(lambda module, inputs, output: maps.append(output))
-    model.class_caps.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    model.routing.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     model(images)
     assert [tuple(m.shape[1:]) for m in maps] == [(4, 6, 6), (12, 3, 3), (16, 2, 2)]
     assert seen[0].shape == (2, 2 * 2 * 4 + 3 * 3 * 3, 4)
@@ -183,7 +186,7 @@ def test_any_image_shape_and_a_batch_of_one(shape):
     grids = [math.prod(math.ceil(side / cell) for side in shape[1:]) for cell in (8, 16)]
     assert output.couplings.shape == (1, 4 * sum(grids), 5)
     torch.testing.assert_close(output.couplings.sum(dim=2), torch.ones(output.couplings.shape[:2]))
-    sum(loss_parts(model, output, images, labels).values()).backward()
+    sum(model.loss(output, images, labels).values()).backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
@@ -235,7 +238,7 @@ def test_each_source_is_decoded_alone():
     for source in (0, 1):
         alone = model(images, labels[:, source]).reconstructions
         torch.testing.assert_close(output.reconstructions[:, source], alone)
-    parts = loss_parts(model, output, sources, labels)
+    parts = model.loss(output, sources, labels)
     torch.testing.assert_close(parts["reconstruction"], 0.4 * F.mse_loss(output.reconstructions, sources))
     present = torch.zeros(3, 5).scatter(1, labels, 1.0)
     torch.testing.assert_close(parts["margin"], margin_loss(output.scores, present))
@@ -261,7 +264,7 @@ def test_options_of_the_network_change_the_scores(options):
     for changes in ({}, options):
         model = build(**{"decoder": None, **changes})
         torch.nn.init.normal_(model.cells[-1].skip.weight, generator=torch.Generator().manual_seed(0))
-        torch.nn.init.normal_(model.class_caps.transform.weight, std=0.5, generator=torch.Generator().manual_seed(0))
+        torch.nn.init.normal_(model.transform.weight, std=0.5, generator=torch.Generator().manual_seed(0))
         scores.append(model(batch()[0]).scores)
     assert not torch.allclose(*scores, rtol=1e-4)
 

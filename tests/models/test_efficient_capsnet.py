@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from capsbench.losses import margin_loss
-from capsbench.models import build_model, count_parameters, efficient_capsnet, loss_parts
+from capsbench.models import build_model, count_parameters, efficient_capsnet
 from capsbench.registry import DECODERS
 
 SMALL = {"conv_channels": (4, 4, 4, 16), "class_dim": 8}
@@ -119,7 +119,7 @@ def test_any_image_shape_and_a_batch_of_one(shape, decoder):
     assert output.reconstructions.shape == images.shape
     assert ((output.reconstructions > 0) & (output.reconstructions < 1)).all()
     torch.testing.assert_close(output.couplings.sum(dim=2), torch.ones(output.couplings.shape[:2]))
-    sum(loss_parts(model, output, images, labels).values()).backward()
+    sum(model.loss(output, images, labels).values()).backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
@@ -138,7 +138,7 @@ def test_the_loss_falls_on_separable_data(options):
     before = [p.detach().clone() for p in model.parameters()]
     losses = []
     for _ in range(20):
-        total = sum(loss_parts(model, model(images, labels), images, labels).values())
+        total = sum(model.loss(model(images, labels), images, labels).values())
         optimizer.zero_grad()
         total.backward()
         assert all(p.grad.isfinite().all() for p in model.parameters())
@@ -159,7 +159,7 @@ def test_each_source_is_decoded_alone(decoder):
     for source in (0, 1):
         alone = model(images, labels[:, source]).reconstructions
         torch.testing.assert_close(output.reconstructions[:, source], alone)
-    parts = loss_parts(model, output, sources, labels)
+    parts = model.loss(output, sources, labels)
     each = [F.mse_loss(output.reconstructions[:, source], sources[:, source]) for source in (0, 1)]
     torch.testing.assert_close(parts["reconstruction"], 0.392 / 2 * sum(each))
     present = torch.zeros(3, 5).scatter(1, labels, 1.0)
@@ -169,7 +169,7 @@ def test_each_source_is_decoded_alone(decoder):
 def test_the_reconstruction_weight_belongs_to_the_mean_of_squared_errors():
     model, (images, labels) = build(), batch()
     output = model(images, labels)
-    found = loss_parts(model, output, images, labels)["reconstruction"]
+    found = model.loss(output, images, labels)["reconstruction"]
     torch.testing.assert_close(found, 0.392 * F.mse_loss(output.reconstructions, images))
 
 
@@ -225,7 +225,7 @@ def test_options_of_the_loss_change_the_loss(options):
     for changes in ({}, options):
         model, (images, labels) = build(**changes), batch()
         torch.nn.init.normal_(model.weight)  # lengths that pass the negative margin
-        losses.append(sum(loss_parts(model, model(images, labels), images, labels).values()))
+        losses.append(sum(model.loss(model(images, labels), images, labels).values()))
     assert not torch.isclose(*losses)
 
 

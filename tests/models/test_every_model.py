@@ -7,7 +7,7 @@ import pytest
 import torch
 from small_networks import CLASSES, SHAPE, SMALL, build_small
 
-from capsbench.models import Output, build_model, count_parameters, loss_parts, predict
+from capsbench.models import Output, build_model, count_parameters, predict
 from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, TRANSFORMS
 
 COUNT = re.compile(r"\d{1,3}(?:,\d{3})+")
@@ -32,7 +32,7 @@ def test_every_network_keeps_the_contract(name, batch):
         output = model(images, given)
         assert isinstance(output, Output)
         assert output.scores.shape == (batch, CLASSES)
-        parts = loss_parts(model, output, images, labels)
+        parts = model.loss(output, images, labels)
         assert parts
         assert all(part.shape == () and part.isfinite() for part in parts.values())
         if output.poses is not None:
@@ -51,7 +51,7 @@ def test_several_classes_in_an_image_are_taken_or_refused_in_one_line(name):
     labels, sources = torch.tensor([[1, 4], [0, 9]]), torch.rand(2, 2, *SHAPE)
     output = model(images, labels)
     try:
-        parts = loss_parts(model, output, sources, labels)
+        parts = model.loss(output, sources, labels)
     except ValueError as error:
         assert "one class per image" in str(error)
         assert "\n" not in str(error)
@@ -72,7 +72,7 @@ def test_every_network_learns(name):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     losses = []
     for _ in range(30):
-        loss = sum(loss_parts(model, model(images, labels), images, labels).values())
+        loss = sum(model.loss(model(images, labels), images, labels).values())
         optimizer.zero_grad()
         loss.backward()
         assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
@@ -101,7 +101,7 @@ def test_a_prediction_does_not_depend_on_its_batch_mates(name):
 def test_blank_images_have_finite_gradients(name):
     model, (images, labels) = build_small(name), images_and_labels()
     blank = torch.zeros_like(images)
-    sum(loss_parts(model, model(blank, labels), blank, labels).values()).backward()
+    sum(model.loss(model(blank, labels), blank, labels).values()).backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
@@ -152,7 +152,7 @@ def test_a_network_without_its_decoder_reconstructs_nothing(name):
     model, (images, labels) = build_small(name, decoder=None), images_and_labels()
     output = model(images, labels)
     assert output.reconstructions is None
-    assert not any("reconstruction" in part for part in loss_parts(model, output, images, labels))
+    assert not any("reconstruction" in part for part in model.loss(output, images, labels))
     assert count_parameters(model) < count_parameters(build_small(name))
 
 
@@ -182,7 +182,7 @@ def test_every_member_of_every_group_takes_a_step(name, option, member):
     given = SMALL.get(name, {}).get(option, {})
     same = getattr(MODELS.options(name)(), option).name == member
     model, (images, labels) = build_small(name, **{option: given if same and given else member}), images_and_labels()
-    loss = sum(loss_parts(model, model(images, labels), images, labels).values())
+    loss = sum(model.loss(model(images, labels), images, labels).values())
     loss.backward()
     assert loss.isfinite()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())

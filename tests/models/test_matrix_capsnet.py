@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from capsbench.losses import margin_loss, spread_loss
-from capsbench.models import build_model, count_parameters, loss_parts
+from capsbench.models import build_model, count_parameters
 
 # few children have little mass: they need a higher inverse temperature than the paper's 0.01
 SMALL = {"conv_channels": 16, "primary_types": 4, "conv_types": (4, 4)}
@@ -39,7 +39,7 @@ def batch(size=10):
 
 
 def total_loss(model, images, labels):
-    return sum(loss_parts(model, model(images, labels), images, labels).values())
+    return sum(model.loss(model(images, labels), images, labels).values())
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_each_row_of_the_papers_table_takes_a_step(options, size):
     assert output.poses.shape == (size, 5, 16)
     assert output.reconstructions is None
     torch.testing.assert_close(output.couplings.sum(dim=2), torch.ones(output.couplings.shape[:2]))
-    parts = loss_parts(model, output, images, labels)
+    parts = model.loss(output, images, labels)
     assert list(parts) == [options.get("loss", "spread")]
     before = [p.detach().clone() for p in model.parameters()]
     sum(parts.values()).backward()
@@ -152,7 +152,7 @@ def test_losses_are_those_of_their_papers():
     for loss in ("spread", "margin", "cross_entropy"):
         model = build(loss=loss)
         output = model(images)
-        found = loss_parts(model, output, images, labels)[loss]
+        found = model.loss(output, images, labels)[loss]
         targets = torch.nn.functional.one_hot(labels, 5).float()
         expected = {
             "spread": spread_loss(output.scores, labels, 0.2 + 0.79 / (1 + math.exp(4))),

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from capsbench.models import build_model, count_parameters, loss_parts
+from capsbench.models import build_model, count_parameters
 
 SMALL = {"types": 4, "pose_dim": 8, "widths": (4, 8), "blocks": 1, "capsule_layers": 2}
 
@@ -22,7 +22,7 @@ def batch(size=10):
 
 
 def total_loss(model, images, labels):
-    return sum(loss_parts(model, model(images, labels), images, labels).values())
+    return sum(model.loss(model(images, labels), images, labels).values())
 
 
 def wake(model):
@@ -127,11 +127,11 @@ def test_the_routing_bias_is_an_option():
 def test_the_loss_is_the_negative_log_likelihood():
     model, (images, labels) = wake(build()), batch()
     output = model(images)
-    parts = loss_parts(model, output, images, labels)
+    parts = model.loss(output, images, labels)
     torch.testing.assert_close(parts, {"negative_log_likelihood": F.cross_entropy(output.scores, labels)})
     pairs = torch.stack([labels, (labels + 1) % 5], dim=1)
     each = [F.nll_loss(output.scores, pairs[:, source]) for source in (0, 1)]
-    found = loss_parts(model, output, images, pairs)["negative_log_likelihood"]
+    found = model.loss(output, images, pairs)["negative_log_likelihood"]
     torch.testing.assert_close(found, sum(each) / 2)
 
 

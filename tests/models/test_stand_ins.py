@@ -7,7 +7,7 @@ import torch
 from small_networks import SMALL
 
 from capsbench.data import load
-from capsbench.models import build_model, loss_parts
+from capsbench.models import build_model
 from capsbench.registry import MODELS, ROUTINGS
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def losses(name, stand_in, steps=20, **options):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
     found = []
     for _ in range(steps):
-        loss = sum(loss_parts(model, model(images, labels), targets, labels).values())
+        loss = sum(model.loss(model(images, labels), targets, labels).values())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

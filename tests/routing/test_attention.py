@@ -5,7 +5,7 @@ import torch
 
 from capsbench.routing import LayerSize, stored_votes
 from capsbench.routing.attention import AttentionRouting, attention_routing
-from capsbench.routing.squash import exponential_squash
+from capsbench.routing.contract import exponential_squash
 
 B, I, J, D = 3, 6, 4, 5  # noqa: E741
 

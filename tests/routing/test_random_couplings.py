@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from capsbench.routing import LayerSize, stored_votes
+from capsbench.routing.contract import squash
 from capsbench.routing.random_couplings import RandomRouting, random_routing
-from capsbench.routing.squash import squash
 
 B, I, J, D = 3, 6, 4, 5  # noqa: E741
 

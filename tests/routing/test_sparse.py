@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from capsbench.routing import LayerSize, stored_votes
+from capsbench.routing.contract import squash
 from capsbench.routing.dynamic import dynamic_routing
 from capsbench.routing.sparse import SparseRouting, sparse_routing
-from capsbench.routing.squash import squash
 
 B, I, J, D = 3, 6, 4, 5  # noqa: E741
 ITERATIONS = [1, 2, 3, 5]

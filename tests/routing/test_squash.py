@@ -5,7 +5,7 @@ import torch
 
 from capsbench.losses import margin_loss
 from capsbench.routing import capsule_lengths, squash
-from capsbench.routing.squash import exponential_squash
+from capsbench.routing.contract import exponential_squash
 
 
 def test_squash_is_the_papers_formula():

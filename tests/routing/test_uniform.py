@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from capsbench.routing.contract import squash
 from capsbench.routing.dynamic import dynamic_routing
-from capsbench.routing.squash import squash
 from capsbench.routing.uniform import uniform_routing
 
 B, I, J, D = 3, 6, 4, 5  # noqa: E741

@@ -109,7 +109,7 @@ def test_annotations_of_arguments_change_no_version(copy, versions):
         ("routing/em.py", "assignments = share(votes", "assignments = 2 * share(votes", {"digits/em", "toynorb/em"}),
         ("routing/kernels/linear_votes.py", "W_ij^T v_j\n", "W_ij^T v_j\n            flat.add_(1)\n",
          CAPSNETS - {"digits/em", "toynorb/em"}),
-        ("routing/squash.py", "squared_length / (1 +", "squared_length / (2 +", CAPSNETS),
+        ("routing/contract.py", "squared_length / (1 +", "squared_length / (2 +", CAPSNETS),
         ("models/capsnet.py", ".relu()  #", ".tanh()  #", CAPSNETS),
         ("models/resnet20.py", "features.mean(dim=(2, 3))", "features.amax(dim=(2, 3))",
          {"digits/resnet", "toynorb/resnet"}),
@@ -159,8 +159,8 @@ def test_a_name_that_stands_for_something_else_is_seen(copy, versions):
 
 def test_a_definition_is_followed_through_a_package_and_a_module_attribute():
     reached = module._reachable({("capsbench.models.capsnet", "CapsNet")})
-    assert ("capsbench.routing.squash", "squash") in reached
-    assert ("capsbench.layers.capsules", "ClassCaps") in reached
+    assert ("capsbench.routing.contract", "squash") in reached
+    assert ("capsbench.layers.decoders", "DecoderSize") in reached
     assert not {name for name, _ in reached if name.startswith(("capsbench.run", "capsbench.study"))}
 
 

@@ -48,7 +48,7 @@ def test_the_gpu_path_agrees_with_the_cpu():
 
     if not torch.cuda.is_available():
         pytest.skip("no GPU here: routing on the GPU is not compared with the CPU's")
-    from capsbench.models import build_model, loss_parts
+    from capsbench.models import build_model
 
     torch.backends.cudnn.allow_tf32 = False
     images, labels = torch.rand(8, 1, 28, 28), torch.arange(8)
@@ -57,7 +57,7 @@ def test_the_gpu_path_agrees_with_the_cpu():
         torch.manual_seed(0)
         model = build_model("capsnet", (1, 28, 28), 10).to(place)
         output = model(images.to(place), labels.to(place))
-        sum(loss_parts(model, output, images.to(place), labels.to(place)).values()).backward()
-        found[place] = (output.scores.detach().cpu(), model.class_caps.weight.grad.cpu())
+        sum(model.loss(output, images.to(place), labels.to(place)).values()).backward()
+        found[place] = (output.scores.detach().cpu(), model.transform.weight.grad.cpu())
     for a, b in zip(found["cpu"], found["cuda"], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)

@@ -8,6 +8,8 @@ from small_runs import Stop, go, metrics, plan_of, run_of, same_weights, stop_af
 
 from capsbench.data.tasks.task import Task
 from capsbench.errors import InputError, RunError
+from capsbench.models.capsnet import CapsNet
+from capsbench.registry import MODELS
 from capsbench.run import train as module
 from capsbench.run.folder import RunFolder
 from capsbench.run.metrics import coupling_entropy
@@ -95,12 +97,12 @@ def test_divergence_names_the_first_bad_step(tmp_path, monkeypatch):
     run = run_of(tmp_path, data={"train_images": 320}, batch_size=32)
     calls = []
 
-    def parts_with_nan(model, output, targets, labels):
+    def parts_with_nan(self, output, targets, labels):
         calls.append(1)
         factor = math.nan if len(calls) == 7 else 1.0
         return {"good": output.scores.sum() * 0 + 1, "bad": output.scores.mean() * factor}
 
-    monkeypatch.setattr(module, "loss_parts", parts_with_nan)
+    monkeypatch.setattr(CapsNet, "loss", parts_with_nan)
     status, folder = go(run, tmp_path / "r")
     found = folder.read_record()["divergence"]
     assert (status, found["step"], found["good"]) == ("diverged", 7, 1.0)
@@ -111,7 +113,7 @@ def test_a_fault_of_the_machine_is_a_failure(tmp_path, monkeypatch):
     def no_memory(*arguments, **options):
         raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB\nmore lines")
 
-    monkeypatch.setattr(module, "build_model", no_memory)
+    monkeypatch.setattr(type(MODELS), "build", no_memory)
     run = run_of(tmp_path)
     with pytest.raises(RunError, match="out of memory") as caught:
         go(run, tmp_path / "r")
@@ -239,8 +241,6 @@ def test_without_a_validation_set_its_columns_are_empty(tmp_path):
 
 
 def test_the_decoder_is_given_labels_in_training_and_none_in_validation(tmp_path, monkeypatch):
-    from capsbench.models.capsnet import CapsNet
-
     given = []
     forward = CapsNet.forward
     monkeypatch.setattr(

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from capsbench.data.readers.raw import Raw
 from capsbench.data.tasks.augmentation import augment, windows
-from capsbench.data.tasks.plain import Plain
-from capsbench.data.tasks.task import Batch, Task, to_unit_range
+from capsbench.data.tasks.task import Batch, Plain, Task, to_unit_range
 from capsbench.registry import Count
 from capsbench.streams import indexed_draws
 from capsbench.study import Augmentation, DataOptions, Split

@@ -1,4 +1,7 @@
-"""Batches made on the device from arrays that live there: no worker processes, no Python loop over images."""
+"""Batches made on the device from arrays that live there: no worker processes, no Python loop over images.
+
+`Plain` shows images as they are; the other tasks are in files of their own.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -8,8 +11,10 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
+from capsbench.data.readers.raw import Raw
+from capsbench.data.tasks.augmentation import augment
 from capsbench.streams import stream
-from capsbench.study import Augmentation
+from capsbench.study import Augmentation, DataOptions, Split
 
 
 class Batch(NamedTuple):
@@ -72,6 +77,29 @@ class Task(ABC):
         """Yield all evaluation images in order; the last batch may be short."""
         for indices in torch.arange(len(self.labels), device=self.labels.device).split(batch_size):
             yield self.eval_batch(indices, view)
+
+
+class Plain(Task):
+    """Each image with its label."""
+
+    def __init__(self, raw: Raw, device: torch.device):
+        self.images = torch.from_numpy(raw.images).to(device)
+        self.labels = torch.from_numpy(raw.labels).to(device)
+        self.epoch_images = len(self.labels)
+
+    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, rng: torch.Generator) -> Batch:
+        """Make augmented images, which are their own targets."""
+        images = augment(to_unit_range(self.images[indices]), augmentation, rng)
+        return Batch(images, self.labels[indices], images)
+
+    def eval_images(self, indices: Int[Tensor, " batch"]) -> tuple[UInt8[Tensor, "batch channels height width"], None]:
+        """Return images uint8 [B, C, H, W]."""
+        return self.images[indices], None
+
+
+def make_plain_task(raw: Raw, split: Split, options: DataOptions, device: torch.device) -> Task:
+    """Return the task that shows the images of any split as they are."""
+    return Plain(raw, device)
 
 
 def to_unit_range(images: UInt8[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

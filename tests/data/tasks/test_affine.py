@@ -8,7 +8,7 @@ from small_data import CPU, NOWHERE, data_of
 from capsbench.data import Raw, load, make_task
 from capsbench.data.readers import digits
 from capsbench.data.tasks.affine import DRAWS, Placed, affine_images, affine_matrices
-from capsbench.data.tasks.plain import Plain
+from capsbench.data.tasks.task import Plain
 from capsbench.study import Augmentation
 
 NONE = Augmentation()

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from capsbench.data import Raw
-from capsbench.data.tasks.plain import Plain
+from capsbench.data.tasks.task import Plain
 from capsbench.study import Augmentation
 
 NONE = Augmentation(shift=0)

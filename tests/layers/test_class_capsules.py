@@ -1,40 +1,16 @@
 import pytest
 import torch
+from class_capsules import ClassCaps
 
-from capsbench.layers import ClassCaps, PrimaryCaps, squash
-from capsbench.registry import ROUTINGS
+from capsbench.layers import squash
+from capsbench.registry import ROUTINGS, TRANSFORMS
 from capsbench.routing import LayerSize
 
 SIZE = LayerSize(children=6, child_dim=8, parents=4, parent_dim=16)
 
 
-def test_a_primary_capsule_is_neighbouring_channels_of_one_position():
-    types, dim = 3, 4
-    layer = PrimaryCaps(in_channels=1, types=types, dim=dim, kernel_size=1, stride=1)
-    channel = torch.arange(types * dim).float()
-    with torch.no_grad():  # each map holds its channel's number, plus 100 for each position
-        layer.conv.weight.fill_(1.0)
-        layer.conv.bias.copy_(channel)
-    positions = torch.arange(6).reshape(1, 1, 2, 3).float() * 100
-    poses = layer(positions)  # [1, 2 * 3 * types, dim]
-    capsule = 0
-    for position in range(6):
-        for type_ in range(types):
-            values = position * 100 + channel[type_ * dim : (type_ + 1) * dim]
-            torch.testing.assert_close(poses[0, capsule], squash(values))
-            capsule += 1
-    assert capsule == poses.shape[1]
-
-
-def test_a_primary_capsule_is_squashed_once_and_counts_by_position():
-    layer = PrimaryCaps(in_channels=2, types=3, dim=4)
-    poses = layer(torch.rand(2, 2, 21, 18))
-    assert poses.shape == (2, 7 * 5 * 3, 4)
-    assert poses.norm(dim=2).max() < 1
-
-
 def test_weights_of_class_caps_start_small():
-    weight = ClassCaps(LayerSize(50, 8, 10, 16), weight_std=0.1).transform()
+    weight = TRANSFORMS.build("full", LayerSize(50, 8, 10, 16), 1, 0.1)()
     assert weight.shape == (50, 10, 16, 8)
     assert weight.abs().max() <= 0.2
     assert 0.08 < weight.std() < 0.1
