@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from capsbench.run.load import LoadedRun
     from capsbench.study import Plan
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["__version__", "load_run", "load_study", "results"]
 
 _PACKAGES = ("data", "errors", "layers", "losses", "models", "registry", "routing", "study")
@@ -52,8 +52,8 @@ def load_study(study: str | PathLike[str]) -> "Plan":
     Raises:
         InputError: in one line, if there is no such study or something in it is wrong.
     """
-    from capsbench.shipped import find_study
     from capsbench.study import load_plan
+    from capsbench.study.shipped import find_study
 
     return load_plan(find_study(study))
 

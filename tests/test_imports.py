@@ -88,7 +88,7 @@ def test_a_module_is_short_and_imports_by_full_names(module):
 
 
 def test_nothing_imports_the_command_line():
-    """Its parts are modules of their own, cli_*, which the contract does not name one by one."""
+    """The contract holds between rooms; the package itself must not import the command line either."""
     importers = {
         module
         for module, path in MODULES.items()

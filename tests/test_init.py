@@ -10,9 +10,9 @@ from capsbench import shipped
 from capsbench.cli import main
 from capsbench.errors import InputError
 from capsbench.run.networks import check_networks
-from capsbench.shipped import TEMPLATE, find_study, project_folder, write_project
 from capsbench.study import Study, load_plan
 from capsbench.study.files import read_yaml
+from capsbench.study.shipped import TEMPLATE, find_study, project_folder, write_project
 
 ROOT = Path(__file__).parents[1]
 ESSENTIAL = [

@@ -9,10 +9,10 @@ from jsonschema import Draft202012Validator
 
 from capsbench.errors import InputError
 from capsbench.registry import MODELS, PROTOCOLS
-from capsbench.shipped import TEMPLATE
 from capsbench.study import Study, catalogue, load_plan
 from capsbench.study.files import read_yaml
 from capsbench.study.json_schema import json_schema
+from capsbench.study.shipped import TEMPLATE
 
 SHIPPED = [*sorted((Path(__file__).parents[2] / "configs").glob("*.yaml")), TEMPLATE]
 SMALL: dict[str, Any] = {

@@ -228,7 +228,7 @@ def test_a_run_that_is_lost_is_made_again(project):
 def test_training_a_finished_run_by_hand_loses_nothing(project):
     folder = project.path / "results/tiny/runs/digits/caps/seed0"
     before = {path.name: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
-    command = [sys.executable, "-m", "capsbench.cli", "train", "study.yaml", "digits/caps/seed0"]
+    command = [sys.executable, "-m", "capsbench", "train", "study.yaml", "digits/caps/seed0"]
     done = subprocess.run(command, cwd=project.path, capture_output=True, text=True, check=True)
     assert "already finished (ok)" in done.stdout
     assert {path.name: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()} == before

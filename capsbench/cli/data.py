@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capsbench import load_study
-from capsbench.cli_messages import Group, unknown_name
-from capsbench.cli_options import PATH, common_options, study_argument, unofficial_option
+from capsbench.cli.messages import Group, unknown_name
+from capsbench.cli.options import PATH, common_options, study_argument, unofficial_option
 from capsbench.errors import InputError
 
 if TYPE_CHECKING:

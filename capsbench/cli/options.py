@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from capsbench.cli_messages import Session
+from capsbench.cli.messages import Session
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from capsbench.errors import InputError
 
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
 TEMPLATE = PACKAGE / "study" / "template.yaml"
 ENDINGS = (".yaml", ".yml")
 

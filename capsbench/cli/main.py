@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capsbench import __version__, load_study
-from capsbench.cli_data import data
-from capsbench.cli_messages import Group, run_command_line, unknown_name
-from capsbench.cli_options import (
+from capsbench.cli.data import data
+from capsbench.cli.messages import Group, run_command_line, unknown_name
+from capsbench.cli.options import (
     PATH,
     ImageShape,
     common_options,
@@ -27,7 +27,7 @@ from capsbench.errors import InputError, RunError
 if TYPE_CHECKING:
     from capsbench.study import Plan, Run
 
-log = logging.getLogger("capsbench.cli")  # `python -m capsbench.cli` has another __name__
+log = logging.getLogger("capsbench.cli")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +58,7 @@ def init(folder: Path) -> None:
 
     Example: capsbench init my_study
     """
-    from capsbench.shipped import write_project
+    from capsbench.study.shipped import write_project
 
     for path in write_project(folder):
         log.info(str(path))
