@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -300,7 +299,3 @@ def _find(plan: "Plan", key: str) -> "Run":
         raise InputError(
             f"{plan.path} has no run '{key}'; {hint}'capsbench config show {plan.path}' lists them"
         ) from None
-
-
-if __name__ == "__main__":
-    sys.exit(main())
