@@ -163,10 +163,14 @@ def summary(reference: Path, study: str) -> str:
     return f"{table(lines)}\n\n{NOTES.get(study, '')}"
 
 
-def found(reference: Path, study: str) -> str:
-    """Return the findings of a study, one bullet per contrast, none stronger than its interval."""
+def found(reference: Path, study: str, form: str = "") -> str:
+    """Return the findings of a study, one bullet per contrast, none stronger than its interval.
+
+    form: `brief` leaves out how the intervals are made.
+    """
     runs = read_runs(reference, study)
-    return "\n".join(f"- {finding(runs, contrast)}" for contrast in CONTRASTS[study]) + "\n" + METHOD_OF_INTERVALS
+    bullets = "\n".join(f"- {finding(runs, contrast)}" for contrast in CONTRASTS[study])
+    return bullets if form == "brief" else bullets + "\n" + METHOD_OF_INTERVALS
 
 
 def finding(runs: pd.DataFrame, contrast: Contrast) -> str:
