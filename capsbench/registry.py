@@ -237,10 +237,23 @@ def first_problem(error: ValidationError, raw: Mapping[str, Any]) -> str:
     key = ".".join(key_path(first["loc"], raw, first["type"]))
     if first["type"] == "extra_forbidden":
         return f"unknown option '{key}'"
-    if first["type"] == "union_tag_invalid":
-        tags = [tag.strip(" '") for tag in first["ctx"]["expected_tags"].split(",")]
-        return no_such(key, first["ctx"]["tag"], tags)
+    if (wrong := unknown_member(first, key.removesuffix(".name"))) is not None:
+        return wrong
     return f"option '{key}': {first['msg']}"
+
+
+def unknown_member(error: Any, key: str) -> str | None:
+    """Return the line for a wrong name in a group, such as "no routing 'ems'; ..."; None for other errors."""
+    context = error.get("ctx", {})
+    if error["type"] == "union_tag_invalid":
+        found, names = context["tag"], context["expected_tags"].replace("'", "").split(", ")
+    elif error["type"] == "literal_error" and len(error["loc"]) > 1 and error["loc"][-1] == "name":
+        found, names = error["input"], context["expected"].strip("'").split("' or '")
+    else:
+        return None
+    registries = (LOSSES, ROUTINGS, TRANSFORMS, DECODERS, MODELS)
+    kind = next((registry.kind for registry in registries if set(names) <= set(registry.names())), key.split(".")[-1])
+    return no_such(kind, found, names)
 
 
 def key_path(loc: tuple[int | str, ...], raw: Any, problem: str) -> list[str]:
@@ -251,10 +264,8 @@ def key_path(loc: tuple[int | str, ...], raw: Any, problem: str) -> list[str]:
         last = place == len(loc) - 1
         if isinstance(node, Mapping) and part not in node and not (last and problem == "missing"):
             continue  # the member of a group
-        if isinstance(node, str | None) and path and not last:
-            continue
-        if part == "[key]":
-            continue
+        if part == "[key]" or (path and not isinstance(node, Mapping | list | tuple)):
+            continue  # a group that is a bare name, or one of the types that a value may have
         path.append(str(part))
         try:
             node = node[part]

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from capsbench import cli
+from capsbench.cli import commands as cli
 from capsbench.cli import main
 
 STUDY = """\
@@ -297,7 +297,7 @@ SPEAKER = """\
 import pathlib
 import sys
 import click
-from capsbench import cli
+from capsbench.cli import commands as cli
 
 def speak(study):
     cli.log.info("first")

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from capsbench import shipped
 from capsbench.cli import main
 from capsbench.errors import InputError
 from capsbench.run.networks import check_networks
-from capsbench.study import Study, load_plan
+from capsbench.study import Study, load_plan, shipped
 from capsbench.study.files import read_yaml
 from capsbench.study.shipped import TEMPLATE, find_study, project_folder, write_project
 

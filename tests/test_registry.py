@@ -171,7 +171,7 @@ def test_a_group_can_be_a_part_of_a_registry(drives):
     assert ships.options("barge")(drive="engine").drive.name == "engine"
     assert "engine" in problem(ships.build, "barge", drive="sail_and_oar")
     assert ships.options("yacht")(drive="sail_and_oar").drive.name == "sail_and_oar"
-    assert "'drive" in problem(ships.build, "yacht", drive="engine")
+    assert "no drive 'engine'; there are sail_and_oar" in problem(ships.build, "yacht", drive="engine")
 
 
 def test_a_name_is_given_once(drives):

@@ -1,5 +1,5 @@
 """The command line: one command per stage."""
 
-from capsbench.cli.main import main
+from capsbench.cli.commands import main
 
 __all__ = ["main"]

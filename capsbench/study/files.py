@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from capsbench.errors import InputError
-from capsbench.registry import Options, key_path, no_such
+from capsbench.registry import Options, key_path, unknown_member
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -95,7 +95,8 @@ def _one_line(errors: list[Any], model: type[BaseModel], raw: Any, where: str, e
     leading = [".".join(path[:length]) for length in range(1, len(path) + 1)]
     place = next((elsewhere[part] for part in leading if part in elsewhere), where)
     key = ".".join(filter(None, [place, *path]))
-    context = first.get("ctx", {})
+    if (wrong := unknown_member(first, key.removesuffix(".name"))) is not None:
+        return f"{key.removesuffix('.name')}: {wrong}"
     match first["type"]:
         case "extra_forbidden":
             allowed = _keys_beside(model, first["loc"])
@@ -105,15 +106,13 @@ def _one_line(errors: list[Any], model: type[BaseModel], raw: Any, where: str, e
         case "missing":
             text = "is missing"
         case "value_error":
-            text = str(context["error"])
-        case "union_tag_invalid":
-            names = [tag.strip(" '") for tag in context["expected_tags"].split(",")]
-            text = no_such(path[-1], context["tag"], names)
+            text = str(first["ctx"]["error"])
         case "string_pattern_mismatch":
             text = f"{first['input']!r} is not a name: letters, digits, '.', '_' and '-', no spaces"
         case _:
             found = json.dumps(first["input"], default=str)
-            text = f"{found[:60]} is not allowed: {first['msg'].replace('Input should', 'it should')}"
+            rule = re.sub(r"^\w+ should", "it should", first["msg"]).replace(" after validation", "")
+            text = f"{found[:60]} is not allowed: {rule}"
     return f"{key}: {text}" if key else text
 
 

@@ -131,7 +131,9 @@ def test_evaluations_rest_on_their_protocols_and_trainings_do_not(copy, versions
     assert changed(versions, after, "evaluate") == EVERYTHING
 
 
-@pytest.mark.parametrize("name", ["run/tracking.py", "run/provenance.py", "run/folder.py", "cli.py", "errors.py"])
+@pytest.mark.parametrize(
+    "name", ["run/tracking.py", "run/provenance.py", "run/folder.py", "cli/commands.py", "errors.py"]
+)
 def test_what_carries_messages_and_files_bears_on_no_version(copy, versions, name):
     path = copy.path / "capsbench" / name
     path.write_text(path.read_text() + "\n\nMORE = 1\n")

@@ -45,6 +45,7 @@ def test_changing_one_variant_reruns_it_and_what_depends_on_it(project):
     assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}
 
 
+@pytest.mark.slow
 def test_adding_a_variant_reruns_no_other(project):
     project.write_study(
         STUDY + "  more: {model: cnn_matched, options: {matched_to: {name: capsnet, conv_channels: 4}}}\n"
@@ -62,10 +63,11 @@ def edit(project, name, old, new):
 REDRAWN = {"tables": 1, "study_report": 1, "all": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "old", "new", "planned"),
     [
-        ("analysis/collect.py", 'max(row["seconds"], 1e-9)', 'max(row["seconds"], 1e-8)', REPORT),
+        ("analysis/collect.py", 'max(record["seconds"], 1e-9)', 'max(record["seconds"], 1e-8)', REPORT),
         ("analysis/report.html.j2", "<h2>provenance</h2>", "<h2>Provenance</h2>", {"study_report": 1, "all": 1}),
         ("analysis/published.yaml", "error: 0.39", "error: 0.38", REDRAWN),
         ("evaluation/accuracy.py", "100 * errors / images", "101 * errors / images", {"evaluate": 2, **REPORT}),
@@ -85,6 +87,7 @@ def test_an_edit_reruns_what_rests_on_it(project, name, old, new, planned):
     assert project.planned() == planned
 
 
+@pytest.mark.slow
 def test_prose_in_every_file_plans_nothing_and_voids_no_checkpoint(project):
     for path in (project.path / "capsbench").rglob("*.py"):
         path.write_text(re.sub(r'"""(?=[A-Z])', '"""In other words: ', path.read_text()) + "\n\n# an edit\n")
@@ -100,12 +103,14 @@ def test_prose_in_every_file_plans_nothing_and_voids_no_checkpoint(project):
     assert "afresh" not in done.output
 
 
+@pytest.mark.slow
 def test_touching_a_source_reruns_nothing(project):
     time.sleep(0.01)
     (project.path / "capsbench/run/train.py").touch()
     assert project.planned() == {}
 
 
+@pytest.mark.slow
 def test_a_lost_table_is_rebuilt_without_training(project):
     (project.path / "results/tiny/tables/sabour-table1.tex").unlink()
     assert "train" not in project.planned()
@@ -129,6 +134,7 @@ class Broken(nn.Module):
 '''
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_leaves_the_rest_going_and_is_marked(tmp_path):
     project = Project.create(tmp_path, STUDY.replace("variants:", "variants:\n  broken: {model: broken}"))
     (project.path / "capsbench/models/broken.py").write_text(BROKEN)
@@ -147,6 +153,7 @@ def test_a_run_that_fails_leaves_the_rest_going_and_is_marked(tmp_path):
     assert len(list(results.glob("runs/*/*/*/evaluations/accuracy.json"))) == 2
 
 
+@pytest.mark.slow
 def test_a_killed_snakemake_can_be_started_again_while_its_trainers_live_on(tmp_path):
     study = STUDY.replace("epochs: 1", "epochs: 40")
     project = Project.create(tmp_path, study)
@@ -167,6 +174,7 @@ def test_a_killed_snakemake_can_be_started_again_while_its_trainers_live_on(tmp_
     assert "1 of 1" in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -193,6 +201,7 @@ def test_a_study_is_one_file(project):
     assert "one study at a time" in done.output
 
 
+@pytest.mark.slow
 def test_plain_snakemake_plans_the_quick_study(project):
     command = [sys.executable, "-m", "snakemake", "--dry-run"]
     done = subprocess.run(command, cwd=project.path, capture_output=True, text=True)
@@ -200,6 +209,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
     assert re.search(r"^train +38$", done.stdout + done.stderr, re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("study", "trainings"),
     [
@@ -214,6 +224,7 @@ def test_the_shipped_studies_can_be_planned(project, study, trainings):
     assert re.search(rf"^train +{trainings}$", output, re.M)
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_the_papers_study_takes_seconds(project):
     start = time.perf_counter()
     assert "train" in project.snakemake("--dry-run", "--quiet", "host", study="configs/paper.yaml").output
@@ -225,6 +236,7 @@ def test_a_run_that_is_lost_is_made_again(project):
     assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}
 
 
+@pytest.mark.slow
 def test_training_a_finished_run_by_hand_loses_nothing(project):
     folder = project.path / "results/tiny/runs/digits/caps/seed0"
     before = {path.name: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
@@ -235,6 +247,7 @@ def test_training_a_finished_run_by_hand_loses_nothing(project):
     assert project.planned() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("device", "requests"), [("cuda", {"1"}), ("cpu", {"0"}), ("auto", {"0"})])
 def test_gpus_are_asked_for_by_the_study_and_not_by_the_machine_that_submits(project, device, requests):
     project.write_study(STUDY.replace("device: cpu", f"device: {device}").replace("seeds: [0]", "seeds: [1]"))
