@@ -30,7 +30,7 @@ STUDY = f"results/{PLAN.study.name}"
 RUN = "{experiment}/{variant}/seed{seed}"
 RUN_FILES = ["model.pt", "metrics.csv", "predictions.npz"]
 RUN_FILES += [f"evaluations/{protocol}.json" for protocol in PLAN.study.evaluations]
-# Trainings share no GPU unless told to: --resources gpu=4 (or a cluster profile) says how many there are.
+# One training at a time uses a GPU, unless --resources gpu=4 (or a cluster profile) sets another number.
 workflow.global_resources.setdefault("gpu", max(1, count_gpus()))
 
 

@@ -14,11 +14,16 @@ BATCH_SIZE = 500
 
 @dataclass(frozen=True)
 class Predictions:
-    """scores float [N, K], averaged over the crops of an image; labels [N], or [N, S] of S objects in an image.
+    """What a network says of the evaluation images of a split.
 
-    For a network with a decoder also squared_errors [N], sums over an image and its sources; pixels: so many values
-    an error is the sum of. samples: the first test image of each class, what is to be given back and what was:
-    uint8 [P, C, H, W] or [P, S, C, H, W].
+    Attributes:
+        scores: float [N, K], averaged over the crops of an image.
+        labels: int64 [N], or [N, S] for S objects in each image.
+        pixels: how many values a squared error is summed over.
+        squared_errors: float [N], sums over an image and its sources; None without a decoder.
+        sample_images: uint8 [P, C, H, W], the first image of each class.
+        sample_targets: uint8 [P, C, H, W] or [P, S, C, H, W], what the decoder should reconstruct of them.
+        sample_reconstructions: the same shape, what it reconstructs; None without a decoder.
     """
 
     scores: Tensor

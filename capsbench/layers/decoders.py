@@ -23,7 +23,7 @@ Reduction = Literal["sum", "mean"]
 
 
 class DecoderSize(NamedTuple):
-    """What a decoder joins: so many classes, so many numbers in a class capsule, images of (C, H, W)."""
+    """The sizes that a decoder joins: classes, elements of a class capsule, and the image shape (C, H, W)."""
 
     classes: int
     class_dim: int

@@ -35,7 +35,7 @@ class DeepCaps(Network):
     many on 1x28x28 and 3x64x64. The 7.22 million of the paper (CIFAR-10) are not those: without the decoder, this
     network and the authors' have 13,359,424 at 64x64, 8,444,224 at 32x32 and, at 16x16 alone, 7,215,424.
 
-    The paper was read in others' words and through the authors' code, which gives what was not told there: layer
+    We know the paper from summaries and from the authors' code, which gives what these leave out: layer
     sizes, `capsule_bias` (on the two routed layers), batch norm with Keras's settings (`batch_norm_momentum` 0.01 here
     is 0.99 in Keras; short trainings need more), starts of all weights, the decoder's `weight` of 0.4 on the MEAN
     of squared errors. Where that code differs from its paper, ConvCaps3D says so.

@@ -13,7 +13,7 @@ Votes = Float[Tensor, "batch children parents parent_dim"]
 
 
 class LayerSize(NamedTuple):
-    """The two layers that a routing joins: so many children of so many numbers, so many parents of so many."""
+    """The sizes of the two layers that a routing joins: numbers of capsules and of the elements of their poses."""
 
     children: int  # I
     child_dim: int  # d

@@ -64,7 +64,7 @@ class Training(Strict):
     augmentation: Augmentation = Field(Augmentation(), description="by default what the papers do to the data set")
     early_stopping: Count | None = Field(
         None,
-        description="stop after so many epochs without a better validation accuracy, keep the best epoch",
+        description="stop after this number of epochs without a better validation accuracy, and keep the best epoch",
     )
     stop_at_familiar_accuracy: Fraction | None = Field(
         None,
