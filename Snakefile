@@ -7,7 +7,7 @@ from snakemake.utils import min_version
 
 from capsbench.errors import InputError
 from capsbench.run.code_version import code_version, content_version, data_version
-from capsbench.run.code_version import evaluation_version, training_version
+from capsbench.run.code_version import evaluation_version, shown_names, training_version
 from capsbench.run.device import count_gpus
 from capsbench.study import load_plan
 

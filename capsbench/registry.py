@@ -107,8 +107,11 @@ class Registry:
         return self[name].factory(*arguments, **_arguments(checked))
 
     def options(self, name: str) -> type["Options"]:
-        """Return the pydantic model of an entry's options. Raises UnknownName."""
-        return _options_class(self, self[name].name)
+        """Return the pydantic model of an entry's options. Raises UnknownName, and InputError for a wrong signature."""
+        try:
+            return _options_class(self, self[name].name)
+        except TypeError as error:  # a mistake in the file that registers it
+            raise InputError(str(error)) from None
 
     def only(self, *names: str) -> "Selection":
         """Return a part of the registry, for an option that takes no others."""
@@ -286,7 +289,11 @@ def _options_class(registry: Registry, name: str) -> type[Options]:
     fields: dict[str, Any] = {"name": (Literal[name], name)}
     for parameter in inspect.signature(signed).parameters.values():
         if parameter.kind is not parameter.KEYWORD_ONLY:
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is not parameter.empty:
+                raise TypeError(f"{_place(factory)}: '{parameter.name}' has a default; put options after a *")
             continue
+        if hasattr(Options, parameter.name) or parameter.name.startswith("_") or parameter.name in ("name", "registry"):
+            raise TypeError(f"{_place(factory)}: no option can be called '{parameter.name}'; take another name")
         if parameter.name not in types_of or parameter.default is parameter.empty:
             raise TypeError(f"{_place(factory)}: option '{parameter.name}' needs a type and a default")
         fields[parameter.name] = (_field_type(types_of[parameter.name], parameter.default), _plain(parameter.default))

@@ -191,11 +191,26 @@ def no_default(self, *, power: Positive): ...
 def beyond_its_limit(self, *, power: Positive = 0.0): ...
 
 
-@pytest.mark.parametrize("init", [no_type, no_default, beyond_its_limit])
-def test_options_that_cannot_be_read_are_named_with_their_place(init):
+def positional(self, size, power: Positive = 1.0): ...
+
+
+def reserved(self, *, registry: Positive = 1.0): ...
+
+
+@pytest.mark.parametrize(
+    ("init", "words"),
+    [
+        (no_type, "option 'power'"),
+        (no_default, "option 'power'"),
+        (beyond_its_limit, "option 'power'"),
+        (positional, "'power' has a default; put options after a"),
+        (reserved, "no option can be called 'registry'"),
+    ],
+)
+def test_options_that_cannot_be_read_are_named_with_their_place(init, words):
     registry, wrong = Registry("drive", "json"), type("Wrong", (), {"__init__": init})
     registry.register("wrong")(wrong)
-    with pytest.raises(TypeError, match=r"test_registry\.Wrong: option 'power'") as caught:
+    with pytest.raises(InputError, match=rf"test_registry\.Wrong: {words}") as caught:
         registry.options("wrong")
     assert "\n" not in str(caught.value)
 

@@ -1,7 +1,9 @@
 """Checkpoints: where a run continues after an interruption, and with what."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -62,4 +64,14 @@ def save_checkpoint(folder: RunFolder, identity: dict[str, str], state: State, f
         "identity": identity, "progress": asdict(state.progress), "model": state.model.state_dict(),
         "best": state.best, "optimizer": None if finished else state.optimizer.state_dict(),
     }  # fmt: skip
-    write_whole(folder.checkpoint_path, lambda aside: torch.save(content, aside))
+    save_tensors(folder.checkpoint_path, content)
+
+
+def save_tensors(path: Path, content: Mapping[str, Any]) -> None:
+    """Save tensors whole. The same tensors give the same bytes: torch names an archive after a path, not a handle."""
+
+    def write(aside: Path) -> None:
+        with aside.open("wb") as file:
+            torch.save(content, file)
+
+    write_whole(path, write)

@@ -6,22 +6,24 @@ tree without docstrings, annotations of arguments and the words of errors and lo
 stand for. So prose, moved files, and code that a run does not use leave its version as it is; a changed constant in a
 loss changes the version of exactly the runs that use this loss.
 
-Two things are not seen: what is looked up by a name that is made at run time (a run's network, routing, loss, data set
-are therefore named as starting points), and what other packages do (their versions are in run.yaml).
+Not seen are: what is looked up by a name that is made at run time (a run's network, routing, loss and data set are
+therefore named as starting points, and the facts of the data set are added); effects of importing a package, other
+than those of the file of a definition; other packages (their versions are in run.yaml). Strings that only a person
+reads count as code where they are not the argument of an error or of a log message.
 """
 
 import ast
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from capsbench.registry import MODELS, PROTOCOLS, Options
-from capsbench.study import Data, Run
+from capsbench.registry import LOSSES, MODELS, PROTOCOLS, ROUTINGS, TRANSFORMS, Options
+from capsbench.study import Data, Plan, Run
 
 PACKAGE = Path(__file__).parents[1]
 # They carry values, messages and files, and do not bear on numbers: a run's configuration has a hash of its own.
@@ -33,23 +35,35 @@ _NOT_FOLLOWED = (
     "capsbench.run.provenance",
     "capsbench.run.folder",
     "capsbench.run.device",
+    "capsbench.run.record",
     "capsbench.run.code_version",
     "capsbench.data.catalogue",
 )
-_LOGGERS = ("log", "logging", "warnings")
+_LOGGING = ("debug", "info", "warning", "error")
+_ONLY_NAMES = ("title", "published_on")  # what `register` is told for people
 
 Definition = tuple[str, str]  # module, name
 
 
 def training_version(run: Run) -> str:
     """Return the version of all code that decides the outcome of a training."""
-    return code_version("capsbench.run.train:train", *_chosen(run), *_of_data(run.data))
+    return _with_facts(run.data, code_version("capsbench.run.train:train", *_chosen(run), *_of_data(run.data)))
 
 
-def evaluation_version(run: Run) -> str:
-    """Return the version of all code that decides the evaluations of a run."""
-    protocols = [PROTOCOLS[name].factory for name in PROTOCOLS.names()]
-    return code_version("capsbench.evaluation:evaluate", *protocols, *_chosen(run), *_of_data(run.data))
+def evaluation_version(run: Run, protocols: Sequence[str]) -> str:
+    """Return the version of all code that decides the evaluations of a run under some protocols."""
+    measures = [PROTOCOLS[name].factory for name in protocols]
+    code = code_version("capsbench.evaluation:evaluate", *measures, *_chosen(run), *_of_data(run.data))
+    return _with_facts(run.data, code)
+
+
+def shown_names(plan: Plan) -> str:
+    """Return what tables and plots call the networks, data sets and parts of a study, and the table of each run."""
+    named = {run.model: MODELS[run.model].title for run in plan.runs}
+    named |= {data.name: data.facts.title for data in plan.data.values()}
+    named |= {f"{r.kind} {name}": r[name].title for r in (ROUTINGS, LOSSES, TRANSFORMS) for name in r.names()}
+    named |= {f"table of {run.experiment}": run.table for run in plan.runs}
+    return json.dumps(named, sort_keys=True)
 
 
 def data_version(data: Data) -> str:
@@ -73,6 +87,12 @@ def code_version(*roots: str | Callable[..., Any]) -> str:
 def _version(roots: tuple[Definition, ...]) -> str:
     hashes = sorted(_own_hash(definition) for definition in _reachable(roots))
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()[:16]
+
+
+def _with_facts(data: Data, version: str) -> str:
+    """Add what the catalogue says of a data set and a training rests on."""
+    facts = (version, data.image_shape, data.facts.num_classes, data.facts.objects, data.has_familiar_test)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def _chosen(run: Run) -> list[Callable[..., Any]]:
@@ -117,7 +137,7 @@ def _reachable(roots: Iterable[Definition]) -> set[Definition]:
 def _own_hash(definition: Definition) -> str:
     """Hash one definition: its syntax tree, and what its names stand for."""
     module, name = definition
-    trees = [ast.dump(tree) for tree in _module(module).definitions[name]]
+    trees = [_dump(tree) for tree in _module(module).definitions[name]]
     meanings = [
         f"{used}={target if isinstance(target, str) else _tree_hash(target)}"
         for used, target in sorted(_names(definition).items())
@@ -127,7 +147,7 @@ def _own_hash(definition: Definition) -> str:
 
 def _tree_hash(definition: Definition) -> str:
     module, name = definition
-    return hashlib.sha256("\n".join(ast.dump(t) for t in _module(module).definitions[name]).encode()).hexdigest()
+    return hashlib.sha256("\n".join(_dump(t) for t in _module(module).definitions[name]).encode()).hexdigest()
 
 
 @functools.cache
@@ -138,23 +158,53 @@ def _names(definition: Definition) -> Mapping[str, Definition | str]:
     found: dict[str, Definition | str] = {}
     for tree in source.definitions[name]:
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):  # module.name
-                target = source.imports.get(node.value.id)
-                if target is not None and target in _modules() and node.attr in _module(target).definitions:
-                    found[f"{node.value.id}.{node.attr}"] = (target, node.attr)
+            if isinstance(node, ast.Attribute) and (chain := _chain(node)):
+                found |= _through_modules(module, chain)
             if isinstance(node, ast.Name) and (meaning := _meaning(module, node.id)) is not None:
                 found[node.id] = meaning
+                # try: from fast import f, except ImportError: def f(): both count
+                if meaning == (module, node.id) and (other := _imported_meaning(module, node.id)) is not None:
+                    found[f"{node.id} (imported)"] = other
     found.pop(name, None)
     return found
 
 
+def _chain(node: ast.expr) -> list[str]:
+    """Return the names of a.b.c, or nothing where it does not start with a name."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute) and (before := _chain(node.value)):
+        return [*before, node.attr]
+    return []
+
+
+def _through_modules(module: str, chain: list[str]) -> dict[str, Definition | str]:
+    """Return what `layers.transforms.FullTransform` stands for, where `layers` is an imported module of the package."""
+    place = _module(module).imports.get(chain[0], "")
+    for length, attribute in enumerate(chain[1:], start=2):
+        if place not in _modules() or place.startswith(_NOT_FOLLOWED):
+            return {}
+        if f"{place}.{attribute}" in _modules():
+            place = f"{place}.{attribute}"
+            continue
+        meaning = _meaning(place, attribute)
+        return {".".join(chain[:length]): meaning} if meaning is not None else {}
+    return {}
+
+
 def _meaning(module: str, name: str) -> Definition | str | None:
     """Return what a name stands for in a module; None for local names, builtins, and what is not followed."""
+    return (module, name) if name in _module(module).definitions else _imported_meaning(module, name)
+
+
+def _imported_meaning(module: str, name: str) -> Definition | str | None:
+    """Return what an imported name stands for, as `_meaning` does."""
     source = _module(module)
-    if name in source.definitions:
-        return module, name
     imported = source.imports.get(name)
-    if imported is None or imported.startswith(_NOT_FOLLOWED):
+    if imported is None:
+        found = (_meaning(star, name) for star in source.stars if star in _modules())
+        return next((meaning for meaning in found if meaning is not None), None)
+    if imported.startswith(_NOT_FOLLOWED):
         return None
     home, _, original = imported.rpartition(".")
     if imported in _modules():
@@ -167,30 +217,57 @@ def _meaning(module: str, name: str) -> Definition | str | None:
 class _Module:
     """The definitions of one file, each with its syntax trees, and its imports as name -> dotted name."""
 
-    def __init__(self, path: Path):
+    def __init__(self, name: str, path: Path):
         self.definitions: dict[str, list[ast.stmt]] = {}
         self.imports: dict[str, str] = {}
+        self.stars: list[str] = []
+        self._package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         effects: list[ast.stmt] = []  # statements that define nothing act on all definitions of the file
-        for node in _Essence().visit(ast.parse(path.read_text(encoding="utf-8"))).body:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                self._add_import(node)
-            elif names := _defined(node):
-                for name in names:
-                    self.definitions.setdefault(name, []).append(node)
-            else:
+        tree: ast.Module = _Essence().visit(ast.parse(path.read_text(encoding="utf-8")))
+        for node in _statements(tree.body):
+            if names := _defined(node):
+                for defined in names:
+                    self.definitions.setdefault(defined, []).append(node)
+            elif not isinstance(node, ast.Import | ast.ImportFrom):
                 effects.append(node)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):  # imports inside functions
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                self._add_import(node)
+        for inner in ast.walk(tree):  # imports inside functions too
+            if isinstance(inner, ast.Import | ast.ImportFrom):
+                self._add_import(inner)
         for trees in self.definitions.values():
             trees.extend(effects)
 
     def _add_import(self, node: ast.Import | ast.ImportFrom) -> None:
+        if isinstance(node, ast.Import):
+            for alias in node.names:  # `import a.b` binds a, `import a.b as c` binds a.b
+                top = alias.name.split(".")[0]
+                self.imports[alias.asname or top] = alias.name if alias.asname else top
+            return
+        parents = self._package.split(".")
+        home = ".".join([*parents[: len(parents) - node.level + 1], *([node.module] if node.module else [])])
+        home = home if node.level else str(node.module)
         for alias in node.names:
-            if isinstance(node, ast.Import):
-                self.imports[alias.asname or alias.name.split(".")[0]] = alias.name
-            elif node.module:
-                self.imports[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+            if alias.name == "*":
+                self.stars.append(home)
+            else:
+                self.imports[alias.asname or alias.name] = f"{home}.{alias.name}"
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a file, those inside if, try and with included."""
+    for node in body:
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                continue
+            case ast.If(test=test):
+                yield ast.Expr(test)
+                yield from _statements([*node.body, *node.orelse])
+            case ast.Try():
+                inner = [statement for handler in node.handlers for statement in handler.body]
+                yield from _statements([*node.body, *inner, *node.orelse, *node.finalbody])
+            case ast.With():
+                yield from _statements(node.body)
+            case _:
+                yield node
 
 
 def _defined(node: ast.stmt) -> list[str]:
@@ -212,8 +289,6 @@ class _Essence(ast.NodeTransformer):
         for block in ("body", "orelse", "finalbody"):
             if isinstance(statements := getattr(node, block, None), list):
                 setattr(node, block, [s for s in statements if not _is_prose(s)])
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            node.decorator_list = [d for d in node.decorator_list if not _registers(d)]
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 node.returns = None
@@ -221,13 +296,12 @@ class _Essence(ast.NodeTransformer):
                 node.annotation = None
             case ast.Raise(exc=ast.Call(func=function)):
                 node.exc = function
+            case ast.Assert():
+                node.msg = None
+            case ast.Call(func=ast.Attribute(attr="register")):  # @MODELS.register("capsnet", title="CapsNet")
+                node.args = []
+                node.keywords = [keyword for keyword in node.keywords if keyword.arg not in _ONLY_NAMES]
         return node
-
-
-def _registers(decorator: ast.expr) -> bool:
-    """Tell whether a decorator gives a name and a title, as @MODELS.register("capsnet", title="CapsNet") does."""
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return isinstance(function, ast.Attribute) and function.attr == "register"
 
 
 def _is_prose(statement: ast.stmt) -> bool:
@@ -235,14 +309,22 @@ def _is_prose(statement: ast.stmt) -> bool:
     match statement:
         case ast.Expr(value=ast.Constant()):
             return True
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
-            return name in _LOGGERS
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=attribute))):
+            return attribute in _LOGGING
     return False
+
+
+def _dump(node: Any) -> str:
+    """Write a syntax tree; unlike ast.dump the same in all versions of Python that write it with the same fields."""
+    if isinstance(node, ast.AST):
+        fields = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []) and name != "kind")
+        return f"{type(node).__name__}({', '.join(f'{name}={_dump(value)}' for name, value in fields)})"
+    return f"[{', '.join(map(_dump, node))}]" if isinstance(node, list) else repr(node)
 
 
 @functools.cache
 def _module(name: str) -> _Module:
-    return _Module(_modules()[name])
+    return _Module(name, _modules()[name])
 
 
 @functools.cache

@@ -22,9 +22,9 @@ from capsbench.errors import InputError, RunError
 from capsbench.models.output import Network, count_parameters
 from capsbench.registry import MODELS
 from capsbench.run import provenance
-from capsbench.run.checkpoint import Progress, State, resume, save_checkpoint
+from capsbench.run.checkpoint import Progress, State, resume, save_checkpoint, save_tensors
 from capsbench.run.device import claimed_device, describe
-from capsbench.run.folder import RunFolder, write_whole
+from capsbench.run.folder import RunFolder
 from capsbench.run.metrics import Diverged, check_finite, correct_and_lengths, coupling_entropy, validate
 from capsbench.run.record import finished_status, first_record
 from capsbench.run.tracking import Tracker
@@ -175,7 +175,7 @@ def _train_on(
         model.load_state_dict(state.best)
     weights = {k: v.cpu() for k, v in model.state_dict().items()}
     folder.write_metrics(progress.rows)
-    write_whole(folder.model_path, lambda aside: torch.save(weights, aside))
+    save_tensors(folder.model_path, weights)
     if record["status"] == "ok":
         save_checkpoint(folder, identity, state, finished=True)
     record |= {

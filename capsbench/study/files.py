@@ -112,6 +112,7 @@ def _one_line(errors: list[Any], model: type[BaseModel], raw: Any, where: str, e
         case _:
             found = json.dumps(first["input"], default=str)
             rule = re.sub(r"^\w+ should", "it should", first["msg"]).replace(" after validation", "")
+            rule = rule.replace("an object", "a mapping").replace("a valid array", "a list")
             text = f"{found[:60]} is not allowed: {rule}"
     return f"{key}: {text}" if key else text
 

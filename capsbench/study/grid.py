@@ -115,6 +115,9 @@ def _cells(raw: dict[str, Any], path: Path, experiment: str, base: str) -> Itera
                 training = _merge(training, _put({}, key.removeprefix("training.").split("."), value))
             else:
                 _refuse_twice(path, base, variant.get("options") or {}, options, key)
+                group = key.split(".")[0]
+                if group != key and group in options and options[group] is None:
+                    refuse(path, f"variants.{base}.grid.{key}", f"{group} is null here and has no options")
                 options = _put(options, key.split("."), value)
         axes = [(key.split(".")[-1], value, _names_suffice(grid[key])) for key, value in zip(grid, values, strict=True)]
         name = "-".join([base, *(_label(*axis) for axis in axes)])

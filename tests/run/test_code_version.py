@@ -3,11 +3,13 @@
 import importlib
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import capsbench
+from capsbench.data.catalogue import CATALOGUE
 from capsbench.run import code_version as module
 from capsbench.run.code_version import data_version, evaluation_version, training_version
 from capsbench.study import load_plan
@@ -25,6 +27,7 @@ variants:
   matched: {model: cnn_matched}
   resnet: {model: resnet20}
 """
+EVALUATIONS = ("accuracy", "familiar")
 EVERYTHING = {f"{e}/{v}" for e in ("digits", "toynorb") for v in ("dynamic", "em", "matched", "resnet")}
 CAPSNETS = {"digits/dynamic", "digits/em", "toynorb/dynamic", "toynorb/em", "digits/matched", "toynorb/matched"}
 
@@ -50,7 +53,9 @@ class Copy:
             patch.setattr(module, "PACKAGE", self.path / "capsbench")
             forget()
             found = {("train", f"{run.experiment}/{run.variant}"): training_version(run) for run in runs}
-            found |= {("evaluate", f"{run.experiment}/{run.variant}"): evaluation_version(run) for run in runs}
+            found |= {
+                ("evaluate", f"{run.experiment}/{run.variant}"): evaluation_version(run, EVALUATIONS) for run in runs
+            }
             found |= {("data", f"{run.experiment}/{run.variant}"): data_version(run.data) for run in runs}
         forget()
         return found
@@ -152,6 +157,58 @@ def test_definitions_that_move_keep_their_version(copy, versions):
     moved = text[:start] + text[end:]
     losses.write_text(moved.replace("import torch\n", "import torch\nfrom capsbench.margins import margin_loss\n", 1))
     assert copy.versions() == versions
+
+
+WAYS = {  # of a reader's own to bring a helper into a loss
+    "relative": ("from ..helper import factor", "factor()"),
+    "relative module": ("from .. import helper", "helper.factor()"),
+    "dotted": ("import capsbench.helper", "capsbench.helper.factor()"),
+    "module": ("from capsbench import helper", "helper.factor()"),
+    "star": ("from capsbench.helper import *", "factor()"),
+    "renamed": ("from capsbench.helper import factor as f", "f()"),
+    "either": ("try:\n    from capsbench.helper import factor\nexcept ImportError:\n    factor = None", "factor()"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("inside", ["", "if True:\n    "], ids=["plain", "conditional"])
+def test_a_helper_is_followed_however_it_is_imported(copy, way, inside):
+    statement, call = WAYS[way]
+    helper = copy.path / "capsbench/helper.py"
+    helper.write_text(f"{inside}def factor():\n    {'    ' if inside else ''}return 1\n")
+    copy.replace("models/resnet20.py", "from torch import", f"{statement}\nfrom torch import")
+    copy.replace("models/resnet20.py", "features.mean(dim=(2, 3))", f"features.mean(dim=(2, 3)) * {call}")
+    before = copy.versions()
+    helper.write_text(helper.read_text().replace("return 1", "return 2"))
+    assert changed(before, copy.versions()) == {"digits/resnet", "toynorb/resnet"}
+
+
+def test_what_a_protocol_looks_at_is_a_part_of_its_version(copy, versions):
+    copy.replace(
+        "evaluation/accuracy.py",
+        '@PROTOCOLS.register("familiar", split="familiar")',
+        '@PROTOCOLS.register("familiar", split="test")',
+    )
+    assert changed(versions, copy.versions(), "evaluate") == EVERYTHING
+
+
+def test_a_protocol_that_a_study_does_not_use_bears_on_no_version(copy, versions):
+    copy.replace("evaluation/reconstruction.py", "squared_error / predictions.pixels", "squared_error")
+    assert copy.versions() == versions
+
+
+def test_what_writes_the_record_of_a_run_bears_on_no_version(copy, versions):
+    copy.replace("run/provenance.py", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d")
+    copy.replace("run/record.py", '"status": "running"', '"status": "started"')
+    assert copy.versions() == versions
+
+
+def test_facts_of_the_catalogue_are_a_part_of_the_version(versions, monkeypatch):
+    plan = load_plan(next(Path(capsbench.__file__).parents[1].glob("configs/quick.yaml")))
+    run = plan.runs[0]
+    before = training_version(run)
+    monkeypatch.setitem(CATALOGUE, run.data.name, replace(run.data.facts, image_shape=(1, 20, 20)))
+    assert training_version(run) != before
 
 
 def test_a_name_that_stands_for_something_else_is_seen(copy, versions):

@@ -337,7 +337,7 @@ def test_digest_changes_with_whatever_decides_a_result(plan_of, old, new):
         ("matched_to:", "parameters:", ["variants.cnn.options.parameters: ", "matched_to, dropout"]),
         ("channels: 16", "chanels: 16", ["variants.cnn.options.matched_to.conv_chanels: ", "'conv_channels'"]),
         ("channels: 16", "channels: 0", ["variants.cnn.options.matched_to.conv_channels: 0 ", "equal to 1"]),
-        ("{conv_channels: 16}", "16", ["variants.cnn.options.matched_to: 16 ", "object"]),
+        ("{conv_channels: 16}", "16", ["variants.cnn.options.matched_to: 16 ", "mapping"]),
         ("{conv_channels: 16}", "{routing: emm}", ["options.matched_to.routing: no routing 'emm'", "dynamic, em"]),
         (
             "{conv_channels: 16}",
@@ -388,7 +388,7 @@ def test_digest_changes_with_whatever_decides_a_result(plan_of, old, new):
         ),
         ("[1, 3]", "[1, 0]", ["variants.caps.grid.routing.iterations: 0 ", "greater than or equal to 1"]),
         ("[1, 3]", "[true]", ["variants.caps.grid.routing.iterations: true ", "integer"]),
-        ("[1, 3]", "3", ["variants.caps.grid.routing.iterations: 3 ", "array"]),
+        ("[1, 3]", "3", ["variants.caps.grid.routing.iterations: 3 ", "list"]),
         ("[1, 3]", "[]", ["variants.caps.grid.routing.iterations: [] ", "at least 1"]),
         ("decoder: [fully_connected, null]", "routing.detach: [yes]", ['caps.grid.routing.detach: "yes" ', "boolean"]),
         ("[fully_connected, null]", "[yes]", ["caps.grid.decoder: no decoder 'yes'", "fully_connected"]),
@@ -412,7 +412,7 @@ def test_digest_changes_with_whatever_decides_a_result(plan_of, old, new):
         ("seeds: [0, 1]", "seeds: [3, 3]", ["seeds: 3 is there twice"]),
         ("seeds: [0, 1]", "seeds: []", ["seeds: [] ", "at least 1"]),
         ("seeds: [0, 1]", "seeds: [-1]", ["seeds.0: -1 ", "greater than or equal to 0"]),
-        ("seeds: [0, 1]", "seeds: 3", ["seeds: 3 ", "array"]),
+        ("seeds: [0, 1]", "seeds: 3", ["seeds: 3 ", "list"]),
         ("digits: {data", "digits: {variants: [cnn, cnn], data", ["digits.variants: cnn is there twice"]),
         ("digits: {data", "digits: {variants: [cn], data", ["digits.variants: no variant 'cn'", "caps, cnn"]),
         ("digits: {data", "digits: {variants: [], data", ["experiments.digits.variants: [] ", "at least 1"]),
@@ -424,7 +424,7 @@ def test_digest_changes_with_whatever_decides_a_result(plan_of, old, new):
         ("name: small\n", "", ["name: is missing"]),
         ("seeds: [0, 1]\n", "", ["seeds: is missing"]),
         ("{data: {name: digits, validation_images: 100}}", "{}", ["experiments.digits.data: is missing"]),
-        ("{data: {name: digits, validation_images: 100}}", "", ["experiments.digits: null ", "object"]),
+        ("{data: {name: digits, validation_images: 100}}", "", ["experiments.digits: null ", "mapping"]),
         (
             "rotation: 5.0",
             "brightness: 0.2",
@@ -591,3 +591,23 @@ def test_shipped_studies_load_and_are_named_like_their_file(config):
     plan = load_plan(config)
     assert plan.study.name == config.stem
     assert len({run.key for run in plan.runs}) == len(plan.runs) > 0
+
+
+OFF = """\
+name: off
+seeds: [0]
+experiments: {digits: {data: {name: digits}}}
+variants: {v: {model: capsnet, options: OPTIONS, grid: GRID}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "grid"),
+    [
+        ("{}", "{decoder: [null, fully_connected], decoder.weight: [0.1, 0.2]}"),
+        ("{decoder: null}", "{decoder.weight: [0.1]}"),
+    ],
+)
+def test_a_group_that_is_switched_off_has_no_options(path, options, grid):
+    problem = problem_of(path, OFF.replace("OPTIONS", options).replace("GRID", grid))
+    assert problem.startswith("variants.v.grid.decoder.weight: decoder is null here")

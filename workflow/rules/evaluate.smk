@@ -19,6 +19,6 @@ rule evaluate:
     params:
         study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,
-        code=lambda w: evaluation_version(PLAN.cell(**w)),
+        code=lambda w: evaluation_version(PLAN.cell(**w), PLAN.study.evaluations),
     shell:
         "capsbench evaluate {params.study} {params.run} --log {log}"

@@ -28,6 +28,7 @@ rule tables:
         contents=PLAN.study.model_dump_json(),
         code=lambda w: code_version("capsbench.analysis.tables:write_tables"),
         published=lambda w: content_version("analysis/published.yaml"),
+        names=lambda w: shown_names(PLAN),
     shell:
         "capsbench tables {params.study} > {log}"
 
@@ -52,6 +53,7 @@ rule plots:
         # an edit of the study redraws what it changes
         contents=PLAN.study.model_dump_json(),
         code=lambda w: code_version("capsbench.analysis.plots:write_plots"),
+        names=lambda w: shown_names(PLAN),
     shell:
         "capsbench plots {params.study} > {log}"
 
