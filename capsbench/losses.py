@@ -50,7 +50,8 @@ class SpreadLoss(Loss):
     """The spread loss of H18, for one class per image, under a margin that grows during training.
 
     The margin is start + growth x sigmoid(min(10, step / scale + centre)), where `step` counts the calls in training
-    mode. The schedule and its numbers are those of the authors' code; the paper says from 0.2 to 0.9, and not how.
+    mode. The schedule and its numbers are those of the authors' code; the paper gives the range, 0.2 to 0.9, but no
+    schedule.
     """
 
     step: Tensor

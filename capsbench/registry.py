@@ -48,7 +48,7 @@ class UnknownName(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered thing. title: how tables and plots name it. facts: what else was said when it was registered."""
+    """One registered thing. title: how tables and plots name it. facts: the other arguments of `register`."""
 
     name: str
     factory: Callable[..., Any]

@@ -5,8 +5,8 @@ Shapes: I children, J parents, D and d the sizes of their poses. Child number = 
 | transform                 | matrices                                              | parameters      |
 |---------------------------|-------------------------------------------------------|-----------------|
 | `full`                    | one per child and parent: S17                         | I J D d         |
-| `shared_over_positions`   | one per child TYPE and parent, alike at all positions | types J D d     |
-| `shared`                  | one per parent, alike for all children                | J D d           |
+| `shared_over_positions`   | one per child TYPE and parent, the same at all positions | types J D d     |
+| `shared`                  | one per parent, the same for all children                | J D d           |
 | `grouped`                 | one per GROUP of children and parent                  | groups J D d    |
 | `low_rank`                | one per child and parent, W_ij = A_ij B_ij of rank k  | I J k (D + d)   |
 

@@ -7,7 +7,7 @@ arguments are its options with the paper's values as defaults, and that has
     loss(output, targets, labels) -> {"part": scalar, ...}, the parts adding up to the loss that is trained.
 
 It is registered with MODELS.register(name, title=..., published_on=(image shape, classes), routing=...): the title for
-tables and plots, the images of the paper (MNIST where nothing is said), for which `capsbench models` counts parameters
+tables and plots, the images of the paper (MNIST by default), for which `capsbench models` counts parameters
 and multiply-adds, and the name of its routing where that is no option. The first sentence of the file names the paper.
 A network can be built on the meta device, where `cnn_matched` counts the parameters of the one that it matches.
 

@@ -73,7 +73,7 @@ class DeepCaps(Network):
         if len(cell_dims) != cells:
             raise ValueError(f"deepcaps: cell_types and cell_dims are for {cells} and {len(cell_dims)} cells")
         if cells < 2:
-            raise ValueError("deepcaps: it takes at least two cells")
+            raise ValueError("deepcaps: needs at least two cells")
         if cell_dims[-1] != cell_dims[-2]:
             raise ValueError("deepcaps: the capsules of the last two cells need the same dimension")
         needed = max(5, 2 ** (cells - 1) + 1)  # 2x2 at the least in the last cell, to halve, and in the decoder
@@ -120,7 +120,7 @@ class DeepCaps(Network):
         poses, lengths, couplings = self.routing(inputs, capsule_lengths(inputs), self.transform())
         reconstructions = None
         if self.decoder is not None:
-            reconstructions = self.decoder(poses, lengths, labels)  # [B, (S,) C, H, W], of any class alike
+            reconstructions = self.decoder(poses, lengths, labels)  # [B, (S,) C, H, W], whatever the class
             if self.sides != self.image_sides:
                 small = F.adaptive_avg_pool2d(reconstructions.flatten(0, -4), self.image_sides)
                 reconstructions = small.unflatten(0, reconstructions.shape[:-3])

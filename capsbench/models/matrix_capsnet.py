@@ -49,7 +49,7 @@ class MatrixCapsNet(Network):
 
     The first convolutional capsules have stride 2, the others 1; nothing is padded: 32 -> 14 -> 6 -> 4. On 2x32x32
     and 5 classes the defaults have 316,650 parameters, and 64 channels with 8 primary and (16, 16) convolutional
-    types 68,618. That is: a bias in the first convolution, none in the primary capsules, two betas a type (shared
+    types 68,618. That is: a bias in the first convolution, none in the primary capsules, two betas per type (shared
     over positions) in each routed layer, no batch norm.
 
     From the authors' code, where the paper is silent: the settings of EM routing, `class_temperature_factor` (the class

@@ -1,4 +1,4 @@
-"""Routing algorithms, one a file: the paper's procedure as a pure function, beside it the module with its options."""
+"""Routing algorithms, one per file: the procedure of a paper as a pure function, and the module with its options."""
 
 from capsbench.routing.contract import LayerSize, Routed, Routing, capsule_lengths, squash, stored_votes
 from capsbench.routing.dynamic import dynamic_routing, linear_dynamic_routing

@@ -49,11 +49,11 @@ def dynamic_routing(
     detach: bool = False,
     bias: Float[Tensor, "parents dim"] | None = None,
 ) -> tuple[Float[Tensor, "batch parents dim"], Float[Tensor, "batch children parents"]]:
-    """Route stored votes: the paper's procedure word for word, and the oracle for the form without votes.
+    """Route stored votes: the procedure of the paper, and the reference for the form without votes.
 
     votes [B, I, J, D], bias [J, D] or none -> (poses [B, J, D], couplings [B, I, J] of the last iteration).
     One iteration is the uniform average over outputs, c = 1/J. With `detach`, all but the last weighted sum
-    leave the gradient: same values, another gradient (alike at one iteration). Source: S17, Procedure 1.
+    leave the gradient: same values, another gradient (the same at one iteration). Source: S17, Procedure 1.
     Raises ValueError where iterations < 1.
     """
     check_iterations(iterations)

@@ -98,7 +98,7 @@ def em_routing(  # noqa: PLR0913 (the symbols of the paper; other programs call 
     -> means [B, J, H], activations [B, J], assignments [B, I, J], which are those of the last M-step.
     One iteration is one M-step from the uniform start 1/J. From the second on, `damping` of the previous mean stays
     in the new one (the authors' code: 0.1). With `annealing` 0 the inverse temperature is the same throughout. Half
-    precision is computed in float32 and returned as it came.
+    precision is computed in float32 and returned in the dtype of the votes.
     Raises ValueError where iterations < 1.
     """
 
@@ -166,7 +166,7 @@ def _route(
             if iteration > 0:  # E-step: p_ij = N(V_ij; mu_j, sigma_j^2), R_ij = a_j p_ij / sum of these
                 distances = squared_distances(votes, means, 0.5 / variances)  # [B * P, J, N]
                 log_parent = F.logsigmoid(parent_logits) - 0.5 * variances.log().sum(dim=2)  # [B * P, J]
-                log_likelihood = log_parent.unsqueeze(2) - distances  # but for H/2 log(2 pi), alike for all parents
+                log_likelihood = log_parent.unsqueeze(2) - distances  # up to a constant, the same for all parents
                 assignments = share(log_likelihood.unflatten(0, positions))  # [B, P, J, N]
 
             # M-step: each parent's Gaussian, from the data R_ij a_i assigned to it

@@ -68,7 +68,7 @@ def heinsen_routing(
     votes [B, I, J, D], activations [B, I] in [0, 1], beta_use and beta_ign [I, J]
     -> means [B, J, D], activations [B, J] in [0, 1], routing probabilities [B, I, J] of the last iteration.
     One iteration is a D-step and an M-step from the uniform start 1/J. `variance_floor` is added to the variance. Half
-    precision is computed in float32 and returned as it came. Raises ValueError where iterations < 1.
+    precision is computed in float32 and returned in the dtype of the votes. Raises ValueError where iterations < 1.
     """
     check_iterations(iterations)
     given = votes.dtype

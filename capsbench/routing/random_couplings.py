@@ -7,7 +7,7 @@ a pose. Shapes: B batch, I inputs, J outputs, D output size.
 The paper's abstract has couplings assigned "randomly"; its full text was not at hand and we know of no public code.
 OURS, then: how they are drawn (logits b_ij from a standard normal, then the softmax over outputs of Sabour, Frosst,
 Hinton 2017, and their squash), and that they stay as drawn (fixed by `coupling_seed`, which is not the seed of a run;
-alike for all samples, in training and at test). Couplings drawn afresh at each step would be noise on the votes, a
+the same for all samples, in training and at test). Couplings drawn afresh at each step would be noise on the votes, a
 regulariser, and not a control of routing.
 """
 

@@ -1,14 +1,14 @@
-"""Sparse top-k dynamic routing: dynamic routing in which a child speaks to its `keep` best parents alone.
+"""Sparse top-k dynamic routing: dynamic routing in which a child sends only to its `keep` best parents.
 
 OURS, made of two parts: Procedure 1 of Sabour, Frosst, Hinton 2017 (S17), and in place of its softmax the one of the
 sparsely-gated mixture of experts of Shazeer et al. 2017 (section 2.1, Softmax(KeepTopK(b, k))): logits below a child's
 k-th highest count as minus infinity, which is to drop those couplings and share theirs out over the ones that stay.
 Symbols as in `dynamic`. Shapes: B batch, I inputs, J outputs, D output size.
 
-Beside Shazeer et al.: no noise, and parents that TIE with the k-th are kept too. At the first iteration all logits are
-zero, so that all parents tie and the start is S17's uniform one; a choice among equals would depend on their order.
-Beside public code that prunes routing (a dropped edge stays dropped): all logits go on collecting agreement, so that a
-parent dropped at one iteration may come back at the next.
+Differences from Shazeer et al.: no noise, and parents that TIE with the k-th are kept too. At the first iteration all
+logits are zero, so that all parents tie and the start is S17's uniform one; a choice among equals would depend on their
+order. Public code that prunes routing drops an edge for good; here all logits continue to collect agreement, so that a
+parent dropped at one iteration may return at the next.
 """
 
 import torch

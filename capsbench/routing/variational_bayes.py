@@ -96,7 +96,7 @@ def variational_bayes_routing(  # noqa: PLR0913 (the symbols of the paper)
     add up to one over parents.
     One iteration is one update of the posterior from the uniform start 1/J. The priors, with the authors' values as
     defaults: `concentration` alpha_0, `mean_strength` kappa_0, `inverse_scale` the diagonal of Psi_0^-1,
-    `extra_degrees` nu_0 - D. Half precision is computed in float32 and returned as it came.
+    `extra_degrees` nu_0 - D. Half precision is computed in float32 and returned in the dtype of the votes.
     Raises ValueError where iterations < 1, or where a prior is none: the first three must be positive, the last > -1.
     """
     check_iterations(iterations)
@@ -118,7 +118,7 @@ def variational_bayes_routing(  # noqa: PLR0913 (the symbols of the paper)
         means = scales = votes.new_empty(0)  # none before the first posterior
         strengths = degrees = log_share = log_precision = votes.new_empty(0)
         for iteration in range(iterations):
-            if iteration > 0:  # q(z): ln r_ij = E[ln pi_j] + E[ln N(V_j|i; mu_j, Lambda_j^-1)], but for a constant
+            if iteration > 0:  # q(z): ln r_ij = E[ln pi_j] + E[ln N(V_j|i; mu_j, Lambda_j^-1)], up to a constant
                 distances = degrees.unsqueeze(2) * squared_distances(votes, means, scales)  # [B, J, I]
                 log_parent = log_share + 0.5 * (log_precision - dim / strengths)  # [B, J]
                 responsibilities = (log_parent.unsqueeze(2) - 0.5 * distances).softmax(dim=1)

@@ -26,7 +26,7 @@ from capsbench.registry import LOSSES, MODELS, PROTOCOLS, ROUTINGS, TRANSFORMS, 
 from capsbench.study import Data, Plan, Run
 
 PACKAGE = Path(__file__).parents[1]
-# They carry values, messages and files, and do not bear on numbers: a run's configuration has a hash of its own.
+# They carry values, messages and files, and do not change results: a run's configuration has a hash of its own.
 _NOT_FOLLOWED = (
     "capsbench.errors",
     "capsbench.registry",

@@ -1,4 +1,4 @@
-"""The folder of one run, which everything else is made from. A file under its final name is whole.
+"""The folder of one run, from which everything else is made. A file under its final name is whole.
 
 run.yaml                what was trained, on which data, with which code; status: running, ok, diverged or failed
 metrics.csv             one row per epoch

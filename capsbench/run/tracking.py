@@ -49,7 +49,7 @@ def sqlite_uri(file: Path) -> str:
 
 
 class Tracker:
-    """Live logging of one run, in a thread of its own; `seconds` is the time that the calls to MLflow took."""
+    """Live logging of one run, in a separate thread; `seconds` is the time that the calls to MLflow took."""
 
     def __init__(self, on_failure: str | None = None) -> None:
         self.seconds = 0.0

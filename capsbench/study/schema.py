@@ -48,7 +48,7 @@ class Augmentation(Strict):
 
 
 class Training(Strict):
-    """The protocol of training; defaults from S17 and its authors' code, but for the length, which it omits."""
+    """The protocol of training. Defaults are those of S17 and its authors' code; the paper gives no length."""
 
     epochs: Count = Field(50, description="passes over the training images")
     batch_size: Count = Field(128, description="images per step; the last batch of an epoch may be smaller")

@@ -31,7 +31,7 @@ def plot_error_by_variant(plan: Plan, results: Path, runs: pd.DataFrame) -> Figu
                 fmt="D", color="black", markersize=4, capsize=3, linewidth=1,
             )  # fmt: skip
         means = cells.groupby("label")["test_error"].mean()
-        if means.min() > 0 and means.max() > 4 * means.min():  # else the best could not be told apart
+        if means.min() > 0 and means.max() > 4 * means.min():  # else the best could not be distinguished
             axis.set_xscale("log")
             axis.set_xlim(0.8 * cells["test_error"].min(), 1.25 * cells["test_error"].max())
             plain_numbers(axis.xaxis)

@@ -1,4 +1,4 @@
-"""The papers' tables with our numbers beside theirs: from one data frame to csv, Markdown and LaTeX."""
+"""The papers' tables with our numbers next to theirs: from one data frame to csv, Markdown and LaTeX."""
 
 from capsbench.analysis.tables.files import write_table, write_tables
 from capsbench.analysis.tables.paper import TABLES, caption, paper_table

@@ -39,7 +39,7 @@ def for_people(table: pd.DataFrame) -> pd.DataFrame:
             "verdict": [marks.get(_why(v), v) for v in table["verdict"]],
             _PER_DIGIT: [_plus_minus(r.per_digit_mean, r.per_digit_std) for r in rows],
             "parameters": [_number(v, ",.0f") for v in table["parameters"]],
-            "time a run": [_duration(v) for v in table["seconds"]],
+            "time per run": [_duration(v) for v in table["seconds"]],
         }
     )
     return _columns_that_say_something(text)

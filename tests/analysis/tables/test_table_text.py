@@ -29,7 +29,7 @@ def test_text_of_a_cell_says_what_became_of_its_runs(plan, table_of, ends, ours,
     assert (row["ours (error %)"], row["n"]) == (ours, n)
     numbers = sum(isinstance(end, float) for end in ends)
     assert (row["95 % interval"] == "-") == (numbers < 2)
-    assert (row["time a run"], row["parameters"]) == (("1 min 30 s", "1,234,567") if numbers else ("-", "-"))
+    assert (row["time per run"], row["parameters"]) == (("1 min 30 s", "1,234,567") if numbers else ("-", "-"))
 
 
 def test_the_reason_why_rows_are_not_comparable_is_a_note_below_the_table(make_plan, table_of):
@@ -71,7 +71,7 @@ def test_experiments_on_one_data_set_are_told_apart(make_plan, table_of):
 )
 def test_time_a_run(plan, write_run, results, seconds, text):
     write_run(plan.runs[0], seconds=seconds)
-    assert for_people(paper_table("sabour-table1", plan, collect(plan, results)))["time a run"][0] == text
+    assert for_people(paper_table("sabour-table1", plan, collect(plan, results)))["time per run"][0] == text
 
 
 def test_notes_go_on_after_z(make_plan, write_run, results):
