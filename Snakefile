@@ -8,7 +8,7 @@ from snakemake.utils import min_version
 from capsbench.errors import InputError
 from capsbench.run.code_version import code_version, content_version, data_version
 from capsbench.run.code_version import evaluation_version, shown_names, training_version
-from capsbench.run.device import count_gpus
+from capsbench.run.device import count_gpus, requested_gpus
 from capsbench.study import load_plan
 
 min_version("9.0")
@@ -32,12 +32,6 @@ RUN_FILES = ["model.pt", "metrics.csv", "predictions.npz"]
 RUN_FILES += [f"evaluations/{protocol}.json" for protocol in PLAN.study.evaluations]
 # One training at a time uses a GPU, unless --resources gpu=4 (or a cluster profile) sets another number.
 workflow.global_resources.setdefault("gpu", max(1, count_gpus()))
-
-
-def gpus(wildcards):
-    """Ask for a GPU where the study says cuda, whatever machine submits the job; for auto, where there is one."""
-    device = PLAN.cell(**wildcards).training.device
-    return int(device == "cuda" or (device == "auto" and count_gpus() > 0))
 
 
 wildcard_constraints:

@@ -31,6 +31,11 @@ def count_gpus() -> int:
     return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
 
 
+def requested_gpus(device: str) -> int:
+    """Return how many GPUs a job asks for: one for `cuda`, whatever machine submits it; for `auto`, if there is one."""
+    return int(device == "cuda" or (device == "auto" and count_gpus() > 0))
+
+
 @contextmanager
 def claimed_device(wanted: str) -> Iterator["torch.device"]:
     """Claim the device to compute on: with several GPUs, one that no other run has claimed.

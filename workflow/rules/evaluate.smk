@@ -15,7 +15,7 @@ rule evaluate:
         f"{STUDY}/logs/evaluate/{RUN}.log",
     threads: max(run.training.threads for run in PLAN.runs)
     resources:
-        gpu=gpus,
+        gpu=lambda w: requested_gpus(PLAN.cell(**w).training.device),
     params:
         study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,

@@ -11,7 +11,7 @@ rule train:
         f"{STUDY}/logs/train/{RUN}.log",
     threads: max(run.training.threads for run in PLAN.runs)
     resources:
-        gpu=gpus,
+        gpu=lambda w: requested_gpus(PLAN.cell(**w).training.device),
     params:
         study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,
