@@ -241,7 +241,7 @@ def first_problem(error: ValidationError, raw: Mapping[str, Any]) -> str:
     if first["type"] == "extra_forbidden":
         return f"unknown option '{key}'"
     if (wrong := unknown_member(first, key.removesuffix(".name"))) is not None:
-        return wrong
+        return f"option '{key}': {wrong}" if "." in key else wrong
     return f"option '{key}': {first['msg']}"
 
 

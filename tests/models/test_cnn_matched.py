@@ -67,9 +67,13 @@ def test_dropout_acts():
 @pytest.mark.parametrize(
     ("shape", "options", "message"),
     [
-        ((1, 28, 28), {"matched_to": "cnn_matched"}, "no matched_to 'cnn_matched'; there are capsnet"),
+        ((1, 28, 28), {"matched_to": "cnn_matched"}, "no model 'cnn_matched'; there are capsnet"),
         ((1, 28, 28), {"matched_to": {"iteration": 3}}, "unknown option 'matched_to.iteration'"),
-        ((1, 28, 28), {"matched_to": {"routing": "emm"}}, "no matched_to.routing 'emm'; did you mean em"),
+        (
+            (1, 28, 28),
+            {"matched_to": {"routing": "emm"}},
+            "option 'matched_to.routing': no routing 'emm'; did you mean em",
+        ),
         ((1, 28, 28), {"matched_to": {"routing": {"iterations": 0}}}, "option 'matched_to.routing.iterations'"),
         ((1, 28, 28), {"matched_to": TINY}, "no cnn_matched for 28x28 has the 524 parameters of capsnet within 2 %"),
         ((1, 28, 28), {"colour": 1}, "unknown option 'colour'"),
