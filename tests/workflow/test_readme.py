@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import ROOT, STUDY
+from projects import ROOT, STUDY
 
 LINES = {
     "softmax_regression": "  softmax_regression: {model: softmax_regression, grid: {dropout: [0.0, 0.2]}}\n",

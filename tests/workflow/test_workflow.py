@@ -5,7 +5,7 @@ import sys
 import time
 
 import pytest
-from conftest import STUDY, Project
+from projects import STUDY, Project
 
 REPORT = {"tables": 1, "plots": 1, "study_report": 1, "all": 1}
 
@@ -40,6 +40,7 @@ def test_a_second_call_does_nothing(project):
     assert "Nothing to be done" in done.output
 
 
+@pytest.mark.slow
 def test_changing_one_variant_reruns_it_and_what_depends_on_it(project):
     project.write_study(STUDY.replace("widths: [4, 16]", "widths: [8, 16]"))
     assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}

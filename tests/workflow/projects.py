@@ -1,0 +1,71 @@
+"""A copy of the project in which files can be changed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+STUDY = """
+name: tiny
+seeds: [0]
+training: {epochs: 1, batch_size: 32, device: cpu}
+experiments:
+  digits:
+    data: {name: digits, train_images: 64, validation_images: 50}
+variants:
+  caps: {model: capsnet, options: {conv_channels: 4, primary_types: 1}}
+  cnn: {model: cnn_matched, options: {matched_to: {name: resnet20, widths: [4, 16]}}}
+"""
+
+
+class Project:
+    """A copy of the project, package and all, in which files can be changed."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, study: str = STUDY) -> "Project":
+        for name in ("Snakefile", "workflow", "profiles", "capsbench", "configs"):
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+            copy(ROOT / name, path / name)
+        project = cls(path)
+        project.write_study(study)
+        return project
+
+    def copy(self, path: Path) -> "Project":
+        shutil.copytree(self.path, path, dirs_exist_ok=True)
+        return Project(path)
+
+    def write_study(self, text: str) -> None:
+        (self.path / "study.yaml").write_text(text)
+
+    def start(self, *arguments: str, study: str = "study.yaml") -> subprocess.Popen:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.path),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", study, *arguments]
+        return subprocess.Popen(
+            command, cwd=self.path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def snakemake(self, *arguments: str, study: str = "study.yaml") -> subprocess.Popen:
+        """Run to the end; `output` is what was printed."""
+        done = self.start(*arguments, study=study)
+        done.output = done.communicate()[0]
+        return done
+
+    def planned(self) -> dict[str, int]:
+        """Return how often each rule would run now."""
+        output = self.snakemake("--dry-run", "--quiet", "host").output
+        table = re.search(r"job +count\n-+ +-+\n(.*?)\ntotal", output, re.S)
+        if table is None:
+            assert "Nothing to be done" in output, output
+            return {}
+        return {name: int(count) for name, count in (line.split() for line in table[1].splitlines())}
