@@ -71,6 +71,7 @@ def test_the_same_run_twice_gives_the_same_bytes(tmp_path, model):
     first, second = go(run, tmp_path / "a")[1], go(run, tmp_path / "b")[1]
     assert metrics(first) == metrics(second)
     assert same_weights(weights(first), weights(second))
+    assert first.model_path.read_bytes() == second.model_path.read_bytes()
 
 
 def test_another_seed_gives_another_run(tmp_path):
