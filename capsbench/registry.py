@@ -42,6 +42,19 @@ Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
 Registered = TypeVar("Registered", bound=Callable[..., Any])
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a paper and its authors' code say of an option, where they or public code disagree.
+
+    It stands in the option's type, `Annotated[Count, Said(paper="...", code="...")]`, and docs/protocols.md lists it
+    beside the option's default. note: what depends on it, or a source.
+    """
+
+    paper: str
+    code: str = "not published"
+    note: str = ""
+
+
 class UnknownName(ValueError):
     """A name that is not registered; the message lists those that are."""
 
@@ -318,7 +331,8 @@ def _field_type(annotation: Any, default: Any) -> Any:
     names = named[0].names() if isinstance(named[0], Registry) else named[0].list_names()
     members = [registry.options(name) for name in names]
     union = members[0] if len(members) == 1 else Annotated[Union[tuple(members)], Field(discriminator="name")]  # noqa: UP007
-    return Annotated[union, _Group(names, default if isinstance(default, Chosen) else None)]
+    said = [part for part in annotation.__metadata__ if isinstance(part, Said)]
+    return Annotated[(union, _Group(names, default if isinstance(default, Chosen) else None), *said)]
 
 
 def _plain(default: Any) -> Any:
