@@ -3,12 +3,14 @@
 First the losses that a study can choose, modules with their options; below them the pure functions.
 """
 
+from typing import Annotated, Literal
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from capsbench.registry import LOSSES, Fraction, NonNegative, Positive
+from capsbench.registry import LOSSES, Fraction, NonNegative, Positive, Said
 
 Labels = Int[Tensor, " batch"] | Int[Tensor, "batch objects"]
 Scores = Float[Tensor, "batch classes"]
@@ -16,16 +18,29 @@ Scalar = Float[Tensor, ""]
 
 
 class Loss(nn.Module):
-    """Base of all losses: built as Class(*, options), scores [B, K] and labels int64 [B] or [B, S] -> a scalar."""
+    """Base of all losses: built as Class(*, options), values [B, K] and labels int64 [B] or [B, S] -> a scalar.
 
-    def forward(self, scores: Scores, labels: Labels) -> Scalar:
+    takes: which values those are, the activations of capsules in [0, 1] or a network's scores.
+    """
+
+    takes: Literal["activations", "scores"] = "activations"
+
+    def begin(self, steps: int, stretch: float) -> None:
+        """Take note of the training that begins, where a loss has a schedule.
+
+        Args:
+            steps: how many steps the training has.
+            stretch: how many steps of the paper's schedule each of them counts for.
+        """
+
+    def forward(self, values: Scores, labels: Labels) -> Scalar:
         """Return the mean over the batch."""
         raise NotImplementedError
 
 
 @LOSSES.register("margin")
 class MarginLoss(Loss):
-    """The margin loss of S17, for capsules whose lengths are their activations. The authors' code has weight 1/20."""
+    """The margin loss of S17, for capsules whose lengths are their activations."""
 
     def __init__(
         self,
@@ -33,25 +48,25 @@ class MarginLoss(Loss):
         positive_margin: Fraction = 0.9,
         negative_margin: Fraction = 0.1,
         negative_weight: NonNegative = 0.5,
-        weight: Positive = 1.0,
+        weight: Annotated[Positive, Said("1", "1/20: a half, and the mean over ten classes", "S17")] = 1.0,
     ):
         super().__init__()
         self.margins = (positive_margin, negative_margin, negative_weight)
         self.weight = weight
 
-    def forward(self, scores: Scores, labels: Labels) -> Scalar:
+    def forward(self, values: Scores, labels: Labels) -> Scalar:
         """Return weight x `margin_loss`."""
-        present = present_classes(labels, scores.shape[1], scores.dtype)
-        return self.weight * margin_loss(scores, present, *self.margins)
+        present = present_classes(labels, values.shape[1], values.dtype)
+        return self.weight * margin_loss(values, present, *self.margins)
 
 
 @LOSSES.register("spread")
 class SpreadLoss(Loss):
     """The spread loss of H18, for one class per image, under a margin that grows during training.
 
-    The margin is start + growth x sigmoid(min(10, step / scale + centre)), where `step` counts the calls in training
-    mode. The schedule and its numbers are those of the authors' code; the paper gives the range, 0.2 to 0.9, but no
-    schedule.
+    "linear": from 0.2 at the first step of the training to 0.9 at its last (H18, 4.1); 0.9 where no training has begun.
+    "authors": 0.2 + 0.79 x sigmoid(min(10, step / 50,000 - 4)), which is 0.26 after 76,000 steps and passes 0.9 after
+    302,600. Steps are the calls in training mode.
     """
 
     step: Tensor
@@ -59,43 +74,59 @@ class SpreadLoss(Loss):
     def __init__(
         self,
         *,
-        start: NonNegative = 0.2,
-        growth: NonNegative = 0.79,
-        centre: float = -4.0,
-        scale: Positive = 50000.0,
+        schedule: Annotated[
+            Literal["linear", "authors"],
+            Said("linear, 0.2 to 0.9 during training", "sigmoid centred at step 200,000, to 0.99", "H18, 4.1"),
+        ] = "linear",
     ):
         super().__init__()
-        self.start, self.growth, self.centre, self.scale = start, growth, centre, scale
+        self.schedule = schedule
+        self.steps, self.stretch = 0, 1.0
         self.register_buffer("step", torch.zeros((), dtype=torch.long))
+
+    def begin(self, steps: int, stretch: float) -> None:
+        """Spread the linear schedule over `steps`, and let each count `stretch` times in the authors'."""
+        self.steps, self.stretch = steps, stretch
 
     def margin(self) -> Scalar:
         """Return the margin at this step."""
-        return self.start + self.growth * torch.sigmoid((self.step / self.scale + self.centre).clamp(max=10))
+        if self.schedule == "linear":
+            trained = self.step / max(1, self.steps - 1) if self.steps else torch.ones_like(self.step)
+            return 0.2 + 0.7 * trained.clamp(max=1)
+        return 0.2 + 0.79 * torch.sigmoid((self.step * self.stretch / 50_000 - 4).clamp(max=10))
 
-    def forward(self, scores: Scores, labels: Labels) -> Scalar:
+    def forward(self, values: Scores, labels: Labels) -> Scalar:
         """Return `spread_loss` under the present margin; in training mode that is a step."""
         margin = self.margin()
         if self.training:
             self.step += 1
-        return spread_loss(scores, labels, margin)
+        return spread_loss(values, labels, margin)
 
 
 @LOSSES.register("share_likelihood")
 class ShareLikelihoodLoss(Loss):
     """The loss of self-routing (Hahn 2019)."""
 
-    def forward(self, scores: Scores, labels: Labels) -> Scalar:
+    def forward(self, values: Scores, labels: Labels) -> Scalar:
         """Return `share_likelihood_loss`."""
-        return share_likelihood_loss(scores, labels)
+        return share_likelihood_loss(values, labels)
 
 
 @LOSSES.register("cross_entropy", title="cross-entropy")
 class CrossEntropyLoss(Loss):
-    """Cross-entropy of a softmax over the scores, or of one sigmoid per class where an image has several classes."""
+    """Cross-entropy of a softmax, or of one sigmoid per class where an image has several classes.
 
-    def forward(self, scores: Scores, labels: Labels) -> Scalar:
+    of: the softmax is over "scores", logits where a network has them, as Heinsen's and the variational Bayes paper
+    train; or over "activations", as H18's authors' code does, so that it cannot fall under log(1 + (K - 1) / e).
+    """
+
+    def __init__(self, *, of: Literal["scores", "activations"] = "scores"):
+        super().__init__()
+        self.takes = of
+
+    def forward(self, values: Scores, labels: Labels) -> Scalar:
         """Return `classification_loss`."""
-        return classification_loss(scores, labels)
+        return classification_loss(values, labels)
 
 
 def margin_loss(

@@ -7,6 +7,7 @@ import torch
 from option_values import option_names, other_value
 
 from capsbench.losses import (
+    CrossEntropyLoss,
     Loss,
     MarginLoss,
     SpreadLoss,
@@ -17,6 +18,7 @@ from capsbench.losses import (
     share_likelihood_loss,
     spread_loss,
 )
+from capsbench.models.output import Output, class_loss
 from capsbench.registry import LOSSES
 
 B, K = 6, 5
@@ -95,7 +97,9 @@ def test_every_option_acts(name, option):
     value, results = other_value(LOSSES.options(name), option), []
     for options in ({}, {option: value}):
         loss, (scores, labels) = LOSSES.build(name, **options), scores_and_labels(torch.float64)
-        results.append(sum(loss(scores, labels) for _ in range(3)))  # a schedule may start to move with the second
+        output = Output(2 * scores, activations=scores)
+        # a schedule may start to move with the second
+        results.append(sum(class_loss(loss, output, labels) for _ in range(3)))
     assert not torch.isclose(*results, rtol=1e-12, atol=0), f"nothing changes with {option} {value}"
 
 
@@ -148,27 +152,27 @@ def test_the_weight_of_the_margin_loss_is_a_factor():
     torch.testing.assert_close(MarginLoss(weight=0.05)(scores, labels), MarginLoss()(scores, labels) / 20)
 
 
-def test_the_schedule_of_the_spread_margin():
+def test_the_spread_margin_grows_evenly_over_the_training():
     loss = SpreadLoss()
-    for step, exponent in ((0, -4), (50_000, -3), (200_000, 0), (700_000, 10), (10**7, 10)):
+    assert float(loss.margin()) == pytest.approx(0.9)  # of no training
+    loss.begin(steps=101, stretch=7.0)
+    for step, margin in ((0, 0.2), (50, 0.55), (100, 0.9), (1000, 0.9)):
         loss.step.fill_(step)
+        assert float(loss.margin()) == pytest.approx(margin, abs=1e-6)
+    loss.step.zero_()
+    loss.begin(steps=1, stretch=1.0)
+    assert float(loss.margin()) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("stretch", [1.0, 20.0])
+def test_the_spread_margin_of_the_authors(stretch):
+    loss = SpreadLoss(schedule="authors")
+    loss.begin(steps=10, stretch=stretch)
+    for step, exponent in ((0, -4), (50_000, -3), (200_000, 0), (700_000, 10), (10**7, 10)):
+        loss.step.fill_(int(step / stretch))
         assert float(loss.margin()) == pytest.approx(0.2 + 0.79 / (1 + math.exp(-exponent)), abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("options", "margin"),
-    [
-        ({"start": 0.5}, 0.5 + 0.79 / (1 + math.exp(2))),
-        ({"growth": 0.0}, 0.2),
-        ({"centre": -1.0}, 0.2 + 0.79 / (1 + math.exp(-1))),
-        ({"scale": 25_000.0}, 0.2 + 0.79 / 2),
-    ],
-    ids=str,
-)
-def test_options_of_the_schedule_of_the_spread_margin(options, margin):
-    loss = SpreadLoss(**options)
-    loss.step.fill_(100_000)
-    assert float(loss.margin()) == pytest.approx(margin, abs=1e-6)
+    loss.step.fill_(int(302_600 / stretch))
+    assert float(loss.margin()) == pytest.approx(0.9, abs=1e-4)
 
 
 def test_steps_of_the_spread_margin_are_counted_in_training_alone_and_saved():
@@ -184,9 +188,15 @@ def test_steps_of_the_spread_margin_are_counted_in_training_alone_and_saved():
 
 def test_the_spread_loss_takes_the_margin_of_its_step():
     loss, (scores, labels) = SpreadLoss(), scores_and_labels()
-    torch.testing.assert_close(loss(scores, labels), spread_loss(scores, labels, 0.2 + 0.79 / (1 + math.exp(4))))
-    loss.step.fill_(200_000)
-    torch.testing.assert_close(loss(scores, labels), spread_loss(scores, labels, 0.2 + 0.79 / 2))
+    loss.begin(steps=3, stretch=1.0)
+    for margin in (0.2, 0.55, 0.9, 0.9):
+        torch.testing.assert_close(loss(scores, labels), spread_loss(scores, labels, margin))
+
+
+def test_the_cross_entropy_says_what_it_takes():
+    assert CrossEntropyLoss().takes == "scores"
+    assert CrossEntropyLoss(of="activations").takes == "activations"
+    assert {SpreadLoss().takes, MarginLoss().takes} == {"activations"}
 
 
 def test_share_likelihood_loss_by_hand():

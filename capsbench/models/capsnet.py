@@ -1,25 +1,42 @@
 """CapsNet of Sabour, Frosst, Hinton 2017, *Dynamic Routing Between Capsules* (S17), section 4."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from capsbench.layers import DecoderSize
 from capsbench.losses import Labels, Scalar
-from capsbench.models.output import Images, Network, Output, Targets
-from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, TRANSFORMS, Chosen, Count, Positive
-from capsbench.routing.contract import LayerSize, capsule_lengths, squash
+from capsbench.models.output import Images, Network, Output, Targets, class_loss
+from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, TRANSFORMS, Chosen, Count, Positive, Said
+from capsbench.routing.contract import Activations, LayerSize, Poses, capsule_lengths, squash
+
+KERNEL = 9
+AUTHORS_BIAS, AUTHORS_FIRST_STD, AUTHORS_STD = 0.1, 0.05, 0.1
+
+Features = Float[Tensor, "batch channels height width"]
 
 
 @MODELS.register("capsnet", title="CapsNet", published_on=((1, 28, 28), 10))
 class CapsNet(Network):
-    """Conv 9x9 ReLU -> PrimaryCaps 9x9 stride 2 -> class capsules under a routing -> decoder.
+    """Conv 9x9 ReLU -> primary capsules 9x9 stride 2 -> class capsules under a routing -> decoder.
 
-    The defaults are the paper's: 8,215,568 parameters on 28x28x1. Deviations that public code is known for are
-    options: of dynamic routing `detach` and `bias`, of the decoder `input` (selected: the decoder sees the 16 values of
-    one capsule instead of all 160, masked), of the margin loss `weight` (the authors' code: 1/20), and `weight_std`
-    (the authors' code: 0.1; the paper is silent). The margin loss teaches little where activations are not lengths.
+    The defaults have the paper's 8,215,568 parameters on 28x28x1. Where the authors' code (Sarasra/models,
+    research/capsules) differs from the paper or the paper is silent, an option has their form:
+
+    - `initialisation`: "authors" starts weights from truncated normal distributions, of std 0.05 in the first
+      convolution and 0.1 elsewhere, and biases at 0.1, and divides what the primary convolution gives by
+      `primary_types` before its bias and the squash (a coupling of one routing iteration over the types). With the
+      same steps of Adam the primary capsules then learn as slowly as their inputs are divided.
+    - `padding`: "same" is theirs on CIFAR-10, with 24x24 crops, 64 primary types and `routing: {leaky: true}`.
+    - of dynamic routing `detach`, `bias` and `leaky`, of the decoder `input`, of the margin loss `weight`.
+
+    `children`: "squashed" capsules have their lengths as activations (S17). "normalised" ones are what self-routing's
+    paper (Hahn 2019) has: batch-normalised poses, each with an activation of its own, the logistic function of a
+    batch-normalised convolution.
+
+    The margin loss teaches little where activations are not lengths.
     """
 
     def __init__(
@@ -28,24 +45,46 @@ class CapsNet(Network):
         num_classes: int,
         *,
         routing: Annotated[Chosen, ROUTINGS] = ROUTINGS.choose("dynamic"),
-        loss: Annotated[Chosen, LOSSES.only("margin", "spread", "share_likelihood")] = LOSSES.choose("margin"),
+        loss: Annotated[Chosen, LOSSES] = LOSSES.choose("margin"),
         decoder: Annotated[Chosen, DECODERS] | None = DECODERS.choose("fully_connected"),
         transform: Annotated[Chosen, TRANSFORMS] = TRANSFORMS.choose("full"),
-        weight_std: Positive = 0.1,
+        initialisation: Annotated[
+            Literal["pytorch", "authors"],
+            Said("silent", "truncated normal 0.05 and 0.1, biases 0.1, primary convolution / 32", "S17"),
+        ] = "pytorch",
+        weight_std: Annotated[Positive, Said("silent", "0.1", "S17; of the transforms")] = 0.1,
+        children: Annotated[
+            Literal["squashed", "normalised"],
+            Said("S17: squashed; Hahn 2019: normalised, with an activation of their own", "the same"),
+        ] = "squashed",
+        padding: Annotated[
+            Literal["valid", "same"], Said("valid", "valid; same on CIFAR-10", "S17; both convolutions")
+        ] = "valid",
         conv_channels: Count = 256,
-        primary_types: Count = 32,
+        primary_types: Annotated[Count, Said("32; CIFAR-10: 64", "32; 64", "S17, sections 4 and 7")] = 32,
         primary_dim: Count = 8,
         class_dim: Count = 16,
     ):
         super().__init__()
         channels, height, width = image_shape
-        primary_height, primary_width = ((side - 8 - 9) // 2 + 1 for side in (height, width))
-        if min(primary_height, primary_width) < 1:
-            raise ValueError(f"capsnet needs images of at least 17x17, not {height}x{width}")
-        self.conv = nn.Conv2d(channels, conv_channels, kernel_size=9)
-        self.primary_caps = PrimaryCaps(conv_channels, primary_types, primary_dim, kernel_size=9, stride=2)
+        if padding == "valid":
+            grid = [(side - (KERNEL - 1) - KERNEL) // 2 + 1 for side in (height, width)]
+            if min(grid) < 1:
+                raise ValueError(f"capsnet needs images of at least 17x17, not {height}x{width}")
+        else:
+            grid = [(side + 1) // 2 for side in (height, width)]
+        if (children, initialisation) == ("normalised", "authors"):
+            raise ValueError("capsnet: the authors' initialisation belongs to children 'squashed', not 'normalised'")
+        self.padding = padding
+        self.conv = nn.Conv2d(channels, conv_channels, KERNEL)
+        self.primary_caps: nn.Module
+        if children == "squashed":
+            divisor = primary_types if initialisation == "authors" else 1
+            self.primary_caps = PrimaryCaps(conv_channels, primary_types, primary_dim, divisor=divisor)
+        else:
+            self.primary_caps = NormalisedPrimaryCaps(conv_channels, primary_types, primary_dim)
         size = LayerSize(
-            children=primary_height * primary_width * primary_types,
+            children=grid[0] * grid[1] * primary_types,
             child_dim=primary_dim,
             parents=num_classes,
             parent_dim=class_dim,
@@ -54,41 +93,93 @@ class CapsNet(Network):
         self.routing = routing.build(size)
         self.decoder = decoder.build(DecoderSize(num_classes, class_dim, image_shape)) if decoder else None
         self.loss_name, self.class_loss = loss.name, loss.build()
+        if initialisation == "authors":
+            self._start_as_the_authors()
 
     def forward(self, images: Images, labels: Labels | None = None) -> Output:
-        """Images [B, C, H, W] -> scores [B, K] (activations of the class capsules), poses [B, K, D], the rest."""
-        features = self.conv(images).relu()  # [B, 256, 20, 20]
-        inputs = self.primary_caps(features)  # [B, 1152, 8]
+        """Images [B, C, H, W] -> scores and activations [B, K] of the class capsules, poses [B, K, D], the rest."""
+        features = self.conv(self._padded(images, stride=1)).relu()  # [B, 256, 20, 20]
+        inputs, active = self.primary_caps(self._padded(features, stride=2))  # [B, 1152, 8], [B, 1152]
         weight = self.transform()  # W [1152, K, 16, 8]
-        # poses [B, K, 16], activations [B, K], couplings [B, 1152, K]
-        poses, activations, couplings = self.routing(inputs, capsule_lengths(inputs), weight)
+        routed = self.routing(inputs, active, weight)
+        poses, activations, couplings = routed  # [B, K, 16], [B, K], [B, 1152, K]
+        scores = activations if routed.logits is None else routed.logits
         reconstructions = None
         if self.decoder is not None:
-            reconstructions = self.decoder(poses, activations, labels)  # [B, (S,) C, H, W]
-        return Output(activations, poses, reconstructions, couplings)
+            reconstructions = self.decoder(poses, scores, labels)  # [B, (S,) C, H, W]
+        return Output(scores, poses, reconstructions, couplings, activations)
 
     def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
         """Return the loss of the classes and that of the reconstructions (S17, sections 3, 4.1 and 6)."""
-        parts = {self.loss_name: self.class_loss(output.scores, labels)}
+        parts = {self.loss_name: class_loss(self.class_loss, output, labels)}
         if self.decoder is not None and output.reconstructions is not None:
             parts["reconstruction"] = self.decoder.loss(output.reconstructions, targets)
         return parts
+
+    def _padded(self, images: Tensor, stride: int) -> Tensor:
+        """Add the zeros of SAME padding: as many positions come out as there are strides in a side."""
+        if self.padding == "valid":
+            return images
+        missing = [(-(-side // stride) - 1) * stride + KERNEL - side for side in images.shape[2:]]
+        rows, columns = missing
+        return F.pad(images, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
+
+    def _start_as_the_authors(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                std = AUTHORS_FIRST_STD if module is self.conv else AUTHORS_STD
+                nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
+                assert module.bias is not None
+                nn.init.constant_(module.bias, AUTHORS_BIAS)
 
 
 class PrimaryCaps(nn.Module):
     """The first capsule layer of S17: a convolution whose channels are cut into capsules, then squashed.
 
-    A capsule is `dim` neighbouring channels of ONE position; capsule number = position x types + type.
+    A capsule is `dim` neighbouring channels of ONE position; capsule number = position x types + type. `divisor`: of
+    what the convolution gives before its bias is added, see `CapsNet`.
     """
 
-    def __init__(self, in_channels: int, types: int, dim: int, kernel_size: int = 9, stride: int = 2):
+    def __init__(
+        self, in_channels: int, types: int, dim: int, kernel_size: int = KERNEL, stride: int = 2, divisor: int = 1
+    ):
         super().__init__()
-        self.types, self.dim = types, dim
+        self.types, self.dim, self.divisor = types, dim, divisor
         self.conv = nn.Conv2d(in_channels, types * dim, kernel_size, stride)
 
-    def forward(self, features: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch capsules dim"]:
-        """Features [B, C, H, W] -> squashed poses [B, I, dim], I = H' x W' x types."""
-        maps = self.conv(features)  # [B, types * dim, H', W']
-        maps = maps.unflatten(1, (self.types, self.dim))  # [B, types, dim, H', W']
-        capsules = maps.permute(0, 3, 4, 1, 2)  # [B, H', W', types, dim]
-        return squash(capsules.flatten(1, 3))  # [B, I, dim]
+    def forward(self, features: Features) -> tuple[Poses, Activations]:
+        """Features [B, C, H, W] -> squashed poses [B, I, dim], I = H' x W' x types, and their lengths [B, I]."""
+        if self.divisor == 1:
+            maps = self.conv(features)  # [B, types * dim, H', W']
+        else:
+            weight = self.conv.weight / self.divisor
+            maps = F.conv2d(features, weight, self.conv.bias, self.conv.stride)
+        poses = squash(capsules_of(maps, self.types))
+        return poses, capsule_lengths(poses)
+
+
+class NormalisedPrimaryCaps(nn.Module):
+    """Primary capsules of self-routing (Hahn 2019): batch-normalised poses, with activations of their own.
+
+    Two convolutions without bias, of the size of S17's. A pose is not squashed.
+    """
+
+    def __init__(self, in_channels: int, types: int, dim: int):
+        super().__init__()
+        self.types = types
+        self.pose_conv = nn.Conv2d(in_channels, types * dim, KERNEL, stride=2, bias=False)
+        self.pose_norm = nn.BatchNorm2d(types * dim)
+        self.activation_conv = nn.Conv2d(in_channels, types, KERNEL, stride=2, bias=False)
+        self.activation_norm = nn.BatchNorm2d(types)
+
+    def forward(self, features: Features) -> tuple[Poses, Activations]:
+        """Features [B, C, H, W] -> poses [B, I, dim], activations [B, I] in [0, 1]."""
+        poses = capsules_of(self.pose_norm(self.pose_conv(features)), self.types)
+        logits = capsules_of(self.activation_norm(self.activation_conv(features)), self.types)
+        return poses, logits.squeeze(2).sigmoid()
+
+
+def capsules_of(maps: Features, types: int) -> Poses:
+    """Cut maps [B, types x dim, H, W] into capsules [B, H x W x types, dim], each of one position."""
+    maps = maps.unflatten(1, (types, -1))  # [B, types, dim, H, W]
+    return maps.permute(0, 3, 4, 1, 2).flatten(1, 3)

@@ -124,7 +124,7 @@ class DeepCaps(Network):
             if self.sides != self.image_sides:
                 small = F.adaptive_avg_pool2d(reconstructions.flatten(0, -4), self.image_sides)
                 reconstructions = small.unflatten(0, reconstructions.shape[:-3])
-        return Output(lengths, poses, reconstructions, couplings)
+        return Output(lengths, poses, reconstructions, couplings, lengths)
 
     def _flat(self, maps: Tensor) -> Tensor:
         """Maps [B, c * n, rows, columns] -> poses [B, I, n], capsule number = position x types + type (FlatCaps)."""

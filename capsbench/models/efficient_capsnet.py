@@ -126,7 +126,7 @@ class EfficientCapsNet(Network):
         reconstructions = None
         if self.decoder is not None:
             reconstructions = self.decoder(poses, lengths, labels)  # [B, (S,) C, H, W]
-        return Output(lengths, poses, reconstructions, couplings)
+        return Output(lengths, poses, reconstructions, couplings, lengths)
 
     def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
         """Return the margin loss and that of the reconstructions."""

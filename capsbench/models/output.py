@@ -5,7 +5,7 @@ from typing import NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from capsbench.losses import Labels, Scalar, Scores
+from capsbench.losses import Labels, Loss, Scalar, Scores
 
 Images = Float[Tensor, "batch channels height width"]
 Targets = Float[Tensor, "batch *objects channels height width"]
@@ -14,14 +14,17 @@ Targets = Float[Tensor, "batch *objects channels height width"]
 class Output(NamedTuple):
     """scores [B, K] (the largest is the prediction); the rest is None where a network has no such thing.
 
+    Scores are logits where a network has them, as CNNs and capsules under EM routing do, else lengths or shares.
     poses [B, K, D] of the class capsules; reconstructions in [0, 1], [B, C, H, W], or [B, S, C, H, W] of S classes;
-    couplings [B, I, K] of the last routing iteration, each row summing to one.
+    couplings [B, I, K] of the last routing iteration, each row summing to one; activations [B, K] of the class
+    capsules, in [0, 1], which the losses of capsule networks take.
     """
 
     scores: Scores
     poses: Float[Tensor, "batch classes dim"] | None = None
     reconstructions: Targets | None = None
     couplings: Float[Tensor, "batch children classes"] | None = None
+    activations: Scores | None = None
 
 
 class Network(nn.Module):
@@ -34,6 +37,13 @@ class Network(nn.Module):
     def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
         """Return the parts of the loss by name, scalars: what is trained is their sum."""
         raise NotImplementedError
+
+
+def class_loss(loss: Loss, output: Output, labels: Labels) -> Scalar:
+    """Return a loss of an output, which takes activations or scores as the loss says."""
+    values = output.scores if loss.takes == "scores" or output.activations is None else output.activations
+    found: Scalar = loss(values, labels)
+    return found
 
 
 def predicted_classes(scores: Scores, objects: int = 1) -> Int[Tensor, "batch ..."]:

@@ -82,7 +82,7 @@ class SelfRoutingCapsNet(Network):
         for layer in self.conv_caps:
             poses, activations, _ = layer(poses, activations)  # [B, 4, 4, 32, 16], [B, 4, 4, 32]
         activations, couplings = self.class_caps(poses, activations)  # [B, K], [B, I, K]
-        return Output((activations + EPSILON).log(), couplings=couplings)
+        return Output((activations + EPSILON).log(), couplings=couplings, activations=activations)
 
     def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
         """Negative log-likelihood of the class, or the mean over the classes where an image has several."""

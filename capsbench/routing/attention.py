@@ -32,7 +32,7 @@ from capsbench.routing.contract import (
 )
 
 
-@ROUTINGS.register("attention")
+@ROUTINGS.register("attention", loss="margin")
 class AttentionRouting(Routing):
     """Self-attention routing; learns the log priors B [I, J]."""
 

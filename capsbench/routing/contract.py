@@ -24,12 +24,38 @@ class LayerSize(NamedTuple):
 class Routed(NamedTuple):
     """Poses [B, J, D] and activations [B, J] of the parents, couplings [B, I, J] of the last iteration.
 
-    Activations lie in [0, 1]. The couplings of a child sum to one over the parents.
+    Activations lie in [0, 1]. The couplings of a child sum to one over the parents, or to less where the rest goes to
+    none of them.
     """
 
     poses: Float[Tensor, "batch parents parent_dim"]
     activations: Float[Tensor, "batch parents"]
     couplings: Float[Tensor, "batch children parents"]
+
+    @property
+    def logits(self) -> Float[Tensor, "batch parents"] | None:
+        """Return the numbers [B, J] whose logistic function the activations are, or None where there are none."""
+        return None
+
+
+class RoutedByLogits(Routed):
+    """The same three, from a routing whose activations are the logistic function of `logits`.
+
+    Logits keep the order of activations that round to 1.
+    """
+
+    _logits: Tensor
+
+    def __new__(cls, poses: Tensor, logits: Tensor, couplings: Tensor) -> "RoutedByLogits":
+        """Take the logits in place of the activations."""
+        routed = super().__new__(cls, poses, logits.sigmoid(), couplings)
+        routed._logits = logits
+        return routed
+
+    @property
+    def logits(self) -> Float[Tensor, "batch parents"]:
+        """Return the logits of the activations, [B, J]."""
+        return self._logits
 
 
 class Routing(nn.Module):

@@ -8,8 +8,8 @@ beta_ij^use and beta_ij^ign the net benefit of using and the net cost of ignorin
 Gaussian. Shapes: B batch, I inputs, J outputs, D = c x h elements of a pose, flattened: routing sees no difference.
 
 Scores are log-odds in the paper, and every use of a score by the next layer goes through f. Here activations in [0, 1]
-come in and go out: an activation is f(score), so nothing is lost, and `activations.logit()` is the paper's score (its
-class scores, the logits of a softmax cross-entropy). Within the loop the score itself is kept, and ln f taken of it.
+come in and go out, an activation being f(score), and the scores go out beside them as `logits`: the paper's class
+scores, which are the logits of its softmax cross-entropy. Within the loop ln f is taken of the score itself.
 
 Where this departs from the paper or the author's code (glassroom/heinsen_routing, the version of 2020):
 - The number of inputs is fixed, with betas [I, J]; the paper's form for any number, betas [J], is left out.
@@ -31,6 +31,7 @@ from capsbench.routing.contract import (
     LayerSize,
     Poses,
     Routed,
+    RoutedByLogits,
     Routing,
     Weight,
     check_iterations,
@@ -39,7 +40,7 @@ from capsbench.routing.contract import (
 from capsbench.routing.kernels.moments import EPSILON, squared_distances, weighted_moments
 
 
-@ROUTINGS.register("heinsen", title="Heinsen")
+@ROUTINGS.register("heinsen", title="Heinsen", loss="cross_entropy")
 class HeinsenRouting(Routing):
     """Heinsen's routing; learns what using and ignoring each input gains and costs, beta_use and beta_ign [I, J]."""
 
@@ -66,7 +67,8 @@ def heinsen_routing(
     """Route every input to every output: He19, Algorithm 1.
 
     votes [B, I, J, D], activations [B, I] in [0, 1], beta_use and beta_ign [I, J]
-    -> means [B, J, D], activations [B, J] in [0, 1], routing probabilities [B, I, J] of the last iteration.
+    -> means [B, J, D], activations [B, J] in [0, 1], routing probabilities [B, I, J] of the last iteration, and as
+    `logits` the scores [B, J].
     One iteration is a D-step and an M-step from the uniform start 1/J. `variance_floor` is added to the variance. Half
     precision is computed in float32 and returned in the dtype of the votes. Raises ValueError where iterations < 1.
     """
@@ -96,4 +98,5 @@ def heinsen_routing(
             scores = (beta_use * used - beta_ign * ignored).sum(dim=2)  # a_j [B, J]
             means, squares = weighted_moments(votes, used)  # mu [B, J, D]
             variances = squares / (used.sum(dim=2, keepdim=True) + EPSILON) + variance_floor  # sigma^2 [B, J, D]
-    return Routed(means.to(given), scores.sigmoid().to(given), probabilities.transpose(1, 2).to(given))
+    couplings = probabilities.transpose(1, 2).to(given)
+    return RoutedByLogits(means.to(given), scores.to(given), couplings)

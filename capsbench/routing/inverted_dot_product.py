@@ -37,7 +37,7 @@ from capsbench.routing.contract import (
 )
 
 
-@ROUTINGS.register("inverted_dot_product")
+@ROUTINGS.register("inverted_dot_product", loss="cross_entropy")
 class InvertedDotProductRouting(Routing):
     """Inverted dot-product attention; learns gain and shift of LayerNorm and the read-out, all [D].
 

@@ -22,7 +22,7 @@ from capsbench.routing.contract import Activations, LayerSize, Poses, Routed, Ro
 from capsbench.routing.kernels.moments import EPSILON
 
 
-@ROUTINGS.register("self", title="self-routing")
+@ROUTINGS.register("self", title="self-routing", loss="share_likelihood")
 class SelfRouting(Routing):
     """Self-routing; learns the routing network of each child, W^route [I, J, d] and a bias [I, J]."""
 

@@ -41,6 +41,7 @@ from capsbench.routing.contract import (
     LayerSize,
     Poses,
     Routed,
+    RoutedByLogits,
     Routing,
     Weight,
     check_iterations,
@@ -49,7 +50,7 @@ from capsbench.routing.contract import (
 from capsbench.routing.kernels.moments import squared_distances, weighted_moments
 
 
-@ROUTINGS.register("variational_bayes", title="variational Bayes")
+@ROUTINGS.register("variational_bayes", title="variational Bayes", loss="cross_entropy")
 class VariationalBayesRouting(Routing):
     """Variational Bayes routing; learns beta_a, beta_u and the gain of the parents' logits, all [J]."""
 
@@ -93,7 +94,7 @@ def variational_bayes_routing(  # noqa: PLR0913 (the symbols of the paper)
 
     votes [B, I, J, D], activations [B, I] in [0, 1], beta_a, beta_u and gain [J]
     -> posterior means [B, J, D], activations [B, J], responsibilities [B, I, J] behind the last posterior; a child's
-    add up to one over parents.
+    add up to one over parents; `logits` [B, J] of the activations.
     One iteration is one update of the posterior from the uniform start 1/J. The priors, with the authors' values as
     defaults: `concentration` alpha_0, `mean_strength` kappa_0, `inverse_scale` the diagonal of Psi_0^-1,
     `extra_degrees` nu_0 - D. Half precision is computed in float32 and returned in the dtype of the votes.
@@ -142,6 +143,6 @@ def variational_bayes_routing(  # noqa: PLR0913 (the symbols of the paper)
         relative_shares = num_parents * log_share.exp()  # 1 for an even share
         costs = relative_shares * entropies
         costs = costs - costs.mean(dim=1, keepdim=True)  # in place of their BatchNorm
-        parent_logits = gain.exp() * (beta_a - (costs + beta_u))
-        parent_activations = parent_logits.sigmoid()  # a_j [B, J]
-    return Routed(means.to(given), parent_activations.to(given), responsibilities.transpose(1, 2).to(given))
+        parent_logits = gain.exp() * (beta_a - (costs + beta_u))  # of a_j [B, J]
+    couplings = responsibilities.transpose(1, 2).to(given)
+    return RoutedByLogits(means.to(given), parent_logits.to(given), couplings)

@@ -1,7 +1,5 @@
 """CapsNet of S17."""
 
-import math
-
 import pytest
 import torch
 from small_networks import SMALL
@@ -10,6 +8,8 @@ from capsbench.layers import squash
 from capsbench.losses import margin_loss, share_likelihood_loss, spread_loss
 from capsbench.models import build_model, count_parameters
 from capsbench.models.capsnet import PrimaryCaps
+from capsbench.models.output import predicted_classes
+from capsbench.routing.contract import RoutedByLogits, capsule_lengths
 
 SMALL_DECODER = SMALL["capsnet"]["decoder"]
 
@@ -117,6 +117,10 @@ def test_reconstruction_loss_is_weighted_on_the_sum():
         {"weight_std": 0.5},
         {"primary_dim": 4},
         {"class_dim": 8},
+        {"routing": {"leaky": True}},
+        {"initialisation": "authors"},
+        {"children": "normalised"},
+        {"padding": "same"},
         {"transform": "shared_over_positions"},
         {"transform": "shared"},
         {"transform": {"name": "grouped", "groups": 6}},
@@ -153,18 +157,97 @@ def test_options_of_the_loss_change_the_loss(options):
 
 def test_losses_of_capsnet_are_those_of_their_papers():
     images, labels = torch.rand(2, 1, 28, 28), torch.tensor([0, 1])
-    for loss in ("margin", "spread", "share_likelihood"):
+    for loss in ("margin", "spread", "share_likelihood", "cross_entropy"):
         model = caps(loss=loss)
         output = model(images, labels)
         expected = {
             "margin": margin_loss(output.scores, torch.eye(10)[labels]),
-            "spread": spread_loss(output.scores, labels, 0.2 + 0.79 / (1 + math.exp(4))),
+            "spread": spread_loss(output.scores, labels, 0.9),
             "share_likelihood": share_likelihood_loss(output.scores, labels),
+            "cross_entropy": torch.nn.functional.cross_entropy(output.scores, labels),
         }
         torch.testing.assert_close(model.loss(output, images, labels)[loss], expected[loss])
-    fast = caps(loss={"name": "spread", "scale": 1.0})
-    fast.class_loss.step.fill_(4)
-    assert float(fast.class_loss.margin()) == pytest.approx(0.2 + 0.79 / 2)
+
+
+@pytest.mark.parametrize("routing", ["em", "heinsen", "variational_bayes"])
+def test_scores_are_logits_where_activations_are_logistic(routing):
+    images, labels = torch.rand(2, 1, 28, 28), torch.tensor([0, 1])
+    for loss, values in (("spread", "activations"), ("cross_entropy", "scores")):
+        model = caps(routing=routing, loss=loss, weight_std=1.0)
+        for parameter in model.routing.parameters():  # off their starts
+            torch.nn.init.normal_(parameter)
+        output = model(images, labels)
+        torch.testing.assert_close(output.activations, output.scores.sigmoid())
+        taken = getattr(output, values)
+        expected = model.class_loss(taken, labels)
+        torch.testing.assert_close(model.loss(output, images, labels)[loss], expected)
+    of_activations = caps(routing=routing, loss={"name": "cross_entropy", "of": "activations"})
+    found = of_activations.loss(output, images, labels)["cross_entropy"]
+    torch.testing.assert_close(found, torch.nn.functional.cross_entropy(output.activations, labels))
+    assert not torch.allclose(found, torch.nn.functional.cross_entropy(output.scores, labels))
+
+
+def test_a_prediction_outlives_the_saturation_of_its_activation():
+    class Saturated(torch.nn.Module):
+        def forward(self, poses, activations, weight):
+            logits = torch.full((len(poses), 10), 40.0)
+            logits[:, 7] = 41.0
+            return RoutedByLogits(torch.zeros(len(poses), 10, 16), logits, torch.full((*activations.shape, 10), 0.1))
+
+    model = caps(routing="em", loss="spread")
+    model.routing = Saturated()
+    output = model(torch.rand(3, 1, 28, 28))
+    assert output.activations.unique().tolist() == [1.0]
+    assert predicted_classes(output.scores).tolist() == [7, 7, 7]
+
+
+def test_the_authors_initialisation():
+    torch.manual_seed(0)
+    model = build(initialisation="authors", conv_channels=64, primary_types=8, decoder={"hidden": [128, 256]})
+    for module in model.modules():
+        if isinstance(module, torch.nn.Conv2d | torch.nn.Linear):
+            std = 0.05 if module is model.conv else 0.1
+            assert float(module.weight.detach().abs().max()) <= 2 * std
+            assert float(module.weight.detach().std()) == pytest.approx(0.88 * std, rel=0.05)  # of what is cut at two
+            assert module.bias.unique().tolist() == pytest.approx([0.1])
+
+
+def test_the_authors_divide_what_the_primary_convolution_gives_before_its_bias():
+    features = torch.rand(2, 3, 10, 12)
+    plain, divided = PrimaryCaps(3, types=4, dim=2), PrimaryCaps(3, types=4, dim=2, divisor=4)
+    divided.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        plain.conv.weight /= 4
+    for found, expected in zip(divided(features), plain(features), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_children_of_self_routing_are_normalised_with_activations_of_their_own():
+    images = torch.rand(8, 1, 28, 28)
+    model = caps(routing="self", children="normalised", loss="share_likelihood", decoder=None)
+    poses, activations = model.primary_caps(model.conv(images).relu())
+    by_channel = poses.unflatten(1, (36, 2)).transpose(0, 2).flatten(1, 2)  # [types, positions * B, dim]
+    torch.testing.assert_close(by_channel.mean(dim=1), torch.zeros(2, 8), rtol=0, atol=1e-4)
+    torch.testing.assert_close(by_channel.std(dim=1), torch.ones(2, 8), rtol=0, atol=0.01)
+    assert activations.shape == poses.shape[:2]
+    assert 0 < activations.min() < activations.max() < 1
+    assert not torch.allclose(activations, capsule_lengths(poses))
+    assert not torch.equal(model.eval()(images).scores, caps(routing="self", decoder=None).eval()(images).scores)
+
+
+def test_padding_same_keeps_the_grid():
+    settings = {"padding": "same", "primary_types": 64, "decoder": None, "routing": {"leaky": True}}
+    with torch.device("meta"):
+        model = build((3, 24, 24), **settings)
+        assert model.transform().shape == (12 * 12 * 64, 10, 16, 8)
+    odd = caps(padding="same", decoder=None)
+    assert odd(torch.rand(2, 1, 28, 28)).couplings.shape == (2, 14 * 14 * 2, 10)
+    small = build((1, 7, 9), padding="same", conv_channels=4, primary_types=2, decoder=None)
+    assert small(torch.rand(2, 1, 7, 9)).couplings.shape == (2, 4 * 5 * 2, 10)
+    # zeros come in at both sides, the odd one last, as in TensorFlow
+    padded = small._padded(torch.ones(1, 1, 24, 24), stride=2)
+    assert padded.shape == (1, 1, 31, 31)
+    assert padded[0, 0, :, 15].nonzero().flatten().tolist() == list(range(3, 27))
 
 
 def test_detach_changes_the_gradient_and_not_the_output():
@@ -203,8 +286,10 @@ def test_decoder_dropout_reaches_the_decoder():
         ({"routing": "emm"}, "no routing 'emm'; did you mean em"),
         ({"routing": None}, "option 'routing'"),
         ({"loss": {"name": "spread", "positive_margin": 0.5}}, "unknown option 'loss.positive_margin'"),
-        ({"loss": {"scale": 100.0}}, "unknown option 'loss.scale'"),
-        ({"loss": "cross_entropy"}, "no loss 'cross_entropy'; there are margin, spread, share_likelihood"),
+        ({"loss": {"schedule": "linear"}}, "unknown option 'loss.schedule'"),
+        ({"loss": {"name": "spread", "schedule": "cubic"}}, "option 'loss.schedule'"),
+        ({"loss": "cross"}, "no loss 'cross'; .*there are cross_entropy, margin, share_likelihood, spread"),
+        ({"children": "normalised", "initialisation": "authors"}, "initialisation belongs to children 'squashed'"),
         ({"transform": {"rank": 2}}, "unknown option 'transform.rank'"),
         ({"transform": {"name": "grouped", "groups": 7}}, "1152 capsules .* 7 groups"),
         ({"decoder": {"hidden": []}}, "option 'decoder.hidden'"),
@@ -235,7 +320,7 @@ def test_a_primary_capsule_is_neighbouring_channels_of_one_position():
         layer.conv.weight.fill_(1.0)
         layer.conv.bias.copy_(channel)
     positions = torch.arange(6).reshape(1, 1, 2, 3).float() * 100
-    poses = layer(positions)  # [1, 2 * 3 * types, dim]
+    poses, _ = layer(positions)  # [1, 2 * 3 * types, dim]
     capsule = 0
     for position in range(6):
         for type_ in range(types):
@@ -247,6 +332,7 @@ def test_a_primary_capsule_is_neighbouring_channels_of_one_position():
 
 def test_a_primary_capsule_is_squashed_once_and_counts_by_position():
     layer = PrimaryCaps(in_channels=2, types=3, dim=4)
-    poses = layer(torch.rand(2, 2, 21, 18))
+    poses, lengths = layer(torch.rand(2, 2, 21, 18))
+    torch.testing.assert_close(lengths, poses.norm(dim=2))
     assert poses.shape == (2, 7 * 5 * 3, 4)
     assert poses.norm(dim=2).max() < 1

@@ -152,3 +152,19 @@ def test_the_module_is_its_function_with_lengths_for_activations(inputs, weight,
     expected = dynamic_routing(votes_of(inputs, weight), 4, bias=bias if with_bias else None)
     torch.testing.assert_close((poses, couplings), expected)
     torch.testing.assert_close(activations, poses.norm(dim=2))
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 4])
+def test_leaky_routing_has_one_output_more_with_a_logit_of_zero(iterations):
+    torch.manual_seed(0)
+    inputs, weight = torch.randn(2, 6, 4).double(), torch.randn(6, 3, 5, 4).double()
+    votes = torch.einsum("ijkd,bid->bijk", weight, inputs)
+    # an output whose votes are all zero keeps a logit of zero: the leak
+    with_one_more = torch.cat([votes, torch.zeros(2, 6, 1, 5).double()], dim=2)
+    expected_poses, expected = dynamic_routing(with_one_more, iterations)
+    poses, couplings = dynamic_routing(votes, iterations, leaky=True)
+    torch.testing.assert_close(couplings, expected[:, :, :3])
+    torch.testing.assert_close(poses, expected_poses[:, :3])
+    assert (couplings.sum(dim=2) < 1).all()
+    found = linear_dynamic_routing_with_couplings(inputs, weight, iterations, leaky=True)
+    torch.testing.assert_close(found, (poses, couplings))

@@ -70,6 +70,9 @@ def test_shapes_and_ranges(name, size, dtype):
         assert couplings.min() >= 0
         each_child = couplings.sum(dim=2)
         torch.testing.assert_close(each_child, torch.ones_like(each_child), rtol=0, atol=tolerance)
+        if routed.logits is not None:
+            assert routed.logits.shape == activations.shape
+            torch.testing.assert_close(routed.logits.sigmoid(), activations)
 
 
 EXTREMES = {  # size of the poses, activation of all children
