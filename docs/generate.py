@@ -125,6 +125,54 @@ def data(reference: Path) -> str:
     return table(rows)
 
 
+def disputed(reference: Path, part: str) -> str:
+    """Return the options of a part of which a paper or its authors' code says something, one row each."""
+    from capsbench.registry import Said
+
+    rows = [["", "option", "here", "the paper", "the authors' code", "source and remarks"]]
+    for where, model in _parts(part).items():
+        for option, field in model.model_fields.items():
+            for said in _said(field):
+                assert isinstance(said, Said)
+                default = _plain(field.get_default(call_default_factory=True))
+                cells = [said.paper, said.code, said.note]
+                rows.append([where, f"`{option}`", f"`{default}`", *(cell.replace("|", "\\|") for cell in cells)])
+    if len(rows) == 1:
+        raise ValueError(f"no option of '{part}' says what papers have")
+    return table(rows)
+
+
+def _parts(part: str) -> dict[str, type[BaseModel]]:
+    """Return the models of options that a part of the table of protocols takes, each with how it calls them."""
+    from capsbench import registry
+    from capsbench.study import catalogue, schema
+
+    if part == "training":
+        return {"training": schema.Training, "augmentation": schema.Augmentation, "data": schema.DataInFile}
+    if part == "data":
+        options = {facts.options: None for facts in catalogue().values()}
+        return {", ".join(f"`{n}`" for n, facts in catalogue().items() if facts.options is o): o for o in options}
+    kinds = {
+        "network": registry.MODELS, "routing": registry.ROUTINGS, "loss": registry.LOSSES,
+        "decoder": registry.DECODERS, "transform": registry.TRANSFORMS,
+    }  # fmt: skip
+    return {f"`{name}`": kinds[part].options(name) for name in kinds[part].names()}
+
+
+def _said(field: Any) -> list[Any]:
+    """Return what papers and code say of an option: its own metadata, and those within a union."""
+    from typing import get_args
+
+    from capsbench.registry import Said
+
+    def within(annotation: Any) -> list[Any]:
+        metadata = getattr(annotation, "__metadata__", ())
+        inner = [found for member in get_args(annotation) for found in within(member)] if not metadata else []
+        return [part for part in metadata if isinstance(part, Said)] + inner
+
+    return [part for part in field.metadata if isinstance(part, Said)] + within(field.annotation)
+
+
 def card(reference: Path, name: str) -> str:
     """Return the facts of a data set's card and its first table, the images of each class."""
     text = (reference / "data" / f"{name}.md").read_text(encoding="utf-8")
@@ -146,6 +194,7 @@ def bench(reference: Path, study: str) -> str:
 
 BLOCKS: dict[str, Callable[..., str]] = {
     "options": options,
+    "disputed": disputed,
     "summary": summary,
     "found": found,
     "results": results,

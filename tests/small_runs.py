@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from capsbench.run.folder import RunFolder
+from capsbench.run.folder import RunFolder, write_json
 from capsbench.run.train import train
 from capsbench.study import Plan, Run, load_plan
 
@@ -34,10 +34,11 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 def plan_of(tmp_path: Path, model: str = "capsnet", options=None, data=None, **training) -> Plan:
     usual = CAPSNET if model == "capsnet" else CNN
+    length = {} if "steps" in training else {"epochs": 3}
     study = {
         "name": "study",
         "seeds": [0, 1],
-        "training": {"epochs": 3, "batch_size": 32, "device": "cpu", **training},
+        "training": {**length, "batch_size": 32, "device": "cpu", **training},
         "experiments": {
             "digits": {"data": {"name": "digits", "train_images": 96, "validation_images": 50, **(data or {})}}
         },
@@ -50,6 +51,37 @@ def plan_of(tmp_path: Path, model: str = "capsnet", options=None, data=None, **t
 
 def run_of(tmp_path: Path, *arguments, **options) -> Run:
     return plan_of(tmp_path, *arguments, **options).runs[0]
+
+
+def matched_pair(tmp_path: Path, **training) -> tuple[Run, Run]:
+    """A CNN on translated digits, and the CapsNet that is matched to it."""
+    study = {
+        "name": "study",
+        "seeds": [0],
+        "training": {"epochs": 1, "batch_size": 32, "device": "cpu"},
+        "experiments": {"moved": {"data": {"name": "affdigits", "options": {"transforms_per_image": 1}}}},
+        "variants": {
+            "caps": {
+                "model": "capsnet",
+                "options": CAPSNET,
+                "training": {"match": "cnn", "match_every": 5, **training},
+            },
+            "cnn": {"model": "cnn_matched", "options": CNN},
+        },
+    }
+    path = tmp_path / "study.yaml"
+    path.write_text(json.dumps(study))
+    caps, cnn = load_plan(path).runs
+    return caps, cnn
+
+
+def leave_evaluated(run: Run, results: Path, familiar_error: float, status: str = "ok") -> RunFolder:
+    """Write what a finished run leaves for one that is matched to it."""
+    folder = RunFolder.of(results, run.study, run.key)
+    folder.write_record({"status": status, "digest": run.digest, "started": "2026-01-01T00:00:00Z"})
+    found = {"status": "ok", "error": familiar_error, "training_started": "2026-01-01T00:00:00Z"}
+    write_json(folder.evaluation_path("familiar"), found)
+    return folder
 
 
 def go(run: Run, results: Path, **options) -> tuple[str, RunFolder]:

@@ -35,6 +35,11 @@ experiments:
   stereo: {data: {name: smallnorb, options: {crop: 24}}, variants: [resnet20]}
   stereo13: {data: {name: smallnorb, options: {crop: 24, test_crops: 13}}, variants: [resnet20]}
   tight: {data: {name: smallnorb, options: {crop: 46, test_crops: 13}}, variants: [resnet20]}
+  text: {data: {name: smallnorb, options: {crop: 24, augment: after_standardising}}, variants: [resnet20]}
+  wide:
+    data: {name: toynorb, options: {resize: bilinear_64, crop: 48, standardise_by: training_set, test_crops: 13}}
+    variants: [resnet20]
+  photographs: {data: {name: cifar10, options: {crop: 24, standardise: true}}, variants: [resnet20]}
 variants:
   capsnet: {model: capsnet, label: CapsNet, options: {conv_channels: 8, primary_types: 2, decoder: null}}
   cnn_matched:
@@ -139,13 +144,25 @@ def test_predict_takes_floats_and_arrays_as_well():
     assert torch.equal(run.predict(images.float() / 255), expected)
     assert torch.equal(run.predict(images.numpy()), expected)
     assert torch.equal(run.predict((images / 255).double()), expected)
+    assert torch.equal(run.predict(images.numpy()[::-1]), expected.flip(0))
+    assert run.predict(images.float().div(255).requires_grad_()).requires_grad is False
     assert run.predict(images[:0]).shape == (0,)
 
 
-@pytest.mark.parametrize(("experiment", "views"), [("stereo", 1), ("stereo13", 13), ("tight", 13)])
-def test_stereo_images_are_cropped_and_standardised_as_in_the_test(experiment, views):
+@pytest.mark.parametrize(
+    ("experiment", "shape", "views"),
+    [
+        ("stereo", (2, 48, 48), 1),
+        ("stereo13", (2, 48, 48), 13),
+        ("tight", (2, 48, 48), 13),
+        ("text", (2, 48, 48), 1),
+        ("wide", (2, 64, 64), 13),
+        ("photographs", (3, 32, 32), 1),
+    ],
+)
+def test_images_are_cropped_and_standardised_as_in_the_test(experiment, shape, views):
     run = capsbench.load_run(f"results/quick/runs/{experiment}/resnet20/seed0")
-    images = torch.randint(0, 256, (8, 2, 48, 48), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(0, 256, (8, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     raw = Raw(images.numpy(), np.zeros(8, dtype=np.int64), {}, ())
     task = make_task(run.config.data, raw, "test", torch.device("cpu"))
     expected = [task.eval_batch(torch.arange(8), view).images for view in range(task.views)]
@@ -153,7 +170,8 @@ def test_stereo_images_are_cropped_and_standardised_as_in_the_test(experiment, v
     assert len(prepared) == len(expected) == views
     assert all(torch.equal(a, b) for a, b in zip(prepared, expected, strict=True))
     with torch.no_grad():
-        scores = torch.stack([run.model(view).scores for view in expected]).mean(dim=0)
+        # a CNN: the shares of several crops are softmaxes
+        scores = torch.stack([run.model(view).scores.softmax(dim=1) for view in expected]).mean(dim=0)
     assert torch.equal(run.predict(images), scores.argmax(dim=1))
 
 
@@ -163,8 +181,15 @@ def test_crops_of_stereo_images_are_standardised_alone():
     [seen] = run.prepare(images[:, :, 12:36, 12:36])
     assert torch.equal(seen, run.prepare(images)[0])
     assert torch.allclose(seen.mean(dim=(1, 2, 3)), torch.zeros(8), atol=1e-5)
-    with pytest.raises(InputError, match="N x 2 x 24 x 24, not 8 x 2 x 23 x 48"):
-        run.prepare(images[:, :, :23])
+    for wrong in (images[:, :, :23], images[:, :, :40, :40]):
+        with pytest.raises(InputError, match="N x 2 x 24 x 24 or N x 2 x 48 x 48, not 8 x 2 x "):
+            run.prepare(wrong)
+
+
+def test_a_crop_is_refused_where_whole_images_were_standardised():
+    run = capsbench.load_run("results/quick/runs/text/resnet20/seed0")
+    with pytest.raises(InputError, match="are N x 2 x 48 x 48, not 3 x 2 x 24 x 24"):
+        run.predict(torch.zeros(3, 2, 24, 24))
 
 
 @pytest.mark.parametrize(
@@ -175,12 +200,25 @@ def test_crops_of_stereo_images_are_standardised_alone():
         (torch.full((2, 1, 28, 28), 255.0), r"in \[0, 1\], not 255 to 255"),
         (torch.full((2, 1, 28, 28), float("nan")), r"in \[0, 1\]"),
         (torch.zeros(2, 1, 28, 28, dtype=torch.int64), "not torch.int64"),
+        (np.zeros((2, 1, 28, 28), dtype=bool), "not torch.bool"),
+        (torch.zeros(2, 1, 28, 28, dtype=torch.complex64), "not torch.complex64"),
+        (np.float32(0.5), "not a number"),
+        (np.zeros((0, 3)), "N x 1 x 28 x 28, not 0 x 3"),
+        ("images.npy", "array or a tensor .* not str"),
+        (None, "array or a tensor .* not NoneType"),
+        ([[1, 2], [3]], "array or a tensor .* not list"),
+        (np.array([object()]), "array or a tensor .* not ndarray of object"),
+        (torch.zeros(2, 1, 28, 28).to_sparse(), "array or a tensor .* not Tensor"),
     ],
-    ids=["size", "no batch", "0 to 255", "nan", "integers"],
-)
+    ids=[
+        "size", "no batch", "0 to 255", "nan", "integers", "truth values", "complex", "number", "none", "path",
+        "nothing", "ragged", "objects", "sparse",
+    ],
+)  # fmt: skip
 def test_images_that_the_network_did_not_learn_are_refused(images, words):
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=words) as caught:
         capsbench.load_run(f"results/quick/runs/{KEY}").predict(images)
+    assert "\n" not in str(caught.value)
 
 
 def test_loading_changes_no_random_state():
@@ -262,7 +300,7 @@ def test_evaluations_of_an_earlier_training_do_not_count(copied):
 
 def test_results_has_a_row_per_run():
     frame = capsbench.results("results/quick")
-    assert len(frame) == 7
+    assert len(frame) == 10
     row = frame.set_index("key").loc[KEY]
     assert (row["status"], row["label"], row["model"], row["data_set"], row["seed"]) == (
         "ok", "CNN", "cnn_matched", "digits", 0,

@@ -24,7 +24,9 @@ variants:
 KEYS = [f"digits/capsnet-iterations{i}/seed{s}" for i in (1, 3) for s in (0, 1)]
 COMMANDS = {
     "init", "config", "config show", "config schema", "models", "data", "data fetch", "data prepare", "data card",
-    "train", "evaluate", "track", "tables", "plots", "report", "reference", "bench",
+    "data clean",
+    "train", "evaluate", "track", "tables", "plots", "report", "reference", "bench", "bench routing",
+    "bench networks",
 }  # fmt: skip
 
 
@@ -99,7 +101,7 @@ def test_version(capsys):
     ("arguments", "words"),
     [
         ([], ["COMMAND", "'capsbench --help'"]),
-        (["data"], ["COMMAND", "fetch, prepare, card", "'capsbench data --help'"]),
+        (["data"], ["COMMAND", "fetch, prepare, card, clean", "'capsbench data --help'"]),
         (["tabels", "small"], ["'tabels'", "did you mean tables?", "'capsbench --help'"]),
         (["config", "shw", "small"], ["'shw'", "did you mean show?", "'capsbench config --help'"]),
         (
@@ -109,7 +111,12 @@ def test_version(capsys):
         (["tables", "small", "--result", "there"], ["--result'"]),
         (["tables"], ["STUDY", "'capsbench tables --help'"]),
         (["tables", "small", "large"], ["unexpected", "large", "'capsbench tables --help'"]),
-        (["bench", "--batch"], ["--batch", "argument", "'capsbench bench --help'"]),
+        (["bench", "--batch"], ["--batch", "argument", "'capsbench bench routing --help'"]),
+        (["bench", "network", "small"], ["'network'", "did you mean networks?", "'capsbench bench --help'"]),
+        (["bench", "networks"], ["STUDY", "'capsbench bench networks --help'"]),
+        (["bench", "networks", "small", "--output", "configs/small.yaml"], ["configs/small.yaml", "not a file of"]),
+        (["config", "show", "small", "--speeds", "nosuch.csv"], ["nosuch.csv", "capsbench bench networks"]),
+        (["config", "show", "small", "--speeds", "configs/small.yaml"], ["configs/small.yaml", "not a file of"]),
         (["bench", "--batch", "0"], ["--batch", "'0' is not a positive whole number"]),
         (["bench", "--device", "tpu"], ["'tpu'", "cpu", "cuda"]),
         (["models", "capsnte"], ["no model 'capsnte'; did you mean capsnet? there are capsnet, cnn_hinton_norb"]),
@@ -122,7 +129,7 @@ def test_version(capsys):
         (["tables", "bad"], ["configs/bad.yaml: seds: "]),
         (
             ["data", "fetch", "mnits"],
-            ["no data set 'mnits'; did you mean mnist? there are digits, mnist", "cifar10, all"],
+            ["no data set 'mnits'; did you mean mnist? there are digits, mnist", "fashion-mnist, all"],
         ),
         (["data", "card", "all"], ["no data set 'all'"]),
         (["data", "prepare", "small", "digts"], ["configs/small.yaml", "'digts'", "did you mean digits?"]),
@@ -206,9 +213,61 @@ def test_models_counts_one_network_for_the_images_that_are_asked_for(capsys):
     assert re.search(r"\| 1x28x28 +\| +7 \| +269,239 \|", capsys.readouterr().out)
 
 
-def test_config_show_lists_the_runs(capsys):
+def test_config_show_lists_the_runs_and_what_they_cost(capsys):
     assert main(["config", "show", "small"]) == 0
-    assert capsys.readouterr().out.splitlines() == [*KEYS, "4 runs: 2 cells x 2 seeds"]
+    *listed, blank, heading, costs, hours = capsys.readouterr().out.splitlines()
+    assert listed == [*KEYS, "4 runs: 2 cells x 2 seeds"]
+    assert (blank, heading.split()) == ("", ["table", "runs", "images"])
+    assert costs.split()[:2] == ["sabour-table1", "4"]
+    assert "capsbench bench networks configs/small.yaml" in hours
+
+
+def test_config_show_lists_the_cells_of_a_large_study(capsys):
+    Path("configs/small.yaml").write_text(STUDY.replace("[0, 1]", str(list(range(51)))))
+    assert main(["config", "show", "small"]) == 0
+    cells = capsys.readouterr().out.splitlines()
+    assert cells[:2] == ["digits/capsnet-iterations1", "digits/capsnet-iterations3"]
+    assert cells[2].startswith("102 runs: 2 cells x 51 seeds (0, 1, 2, ")
+    assert "--runs" in cells[2]
+    assert main(["config", "show", "small", "--runs"]) == 0
+    runs = capsys.readouterr().out.splitlines()
+    assert runs[50] == "digits/capsnet-iterations1/seed50"
+    assert runs[102].startswith("102 runs: 2 cells x 51 seeds")
+    assert main(["config", "show", "small", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 102
+
+
+TINY = "{model: capsnet, options: {conv_channels: 4, primary_types: 1, decoder: null}, grid"
+
+
+def test_the_speeds_that_bench_measures_are_the_hours_that_config_show_names(capsys):
+    Path("configs/small.yaml").write_text(STUDY.replace("{model: capsnet, grid", TINY))
+    for _ in range(2):  # the second call replaces what the first one wrote
+        speeds = "results/reference/speeds.csv"
+        assert main(["bench", "networks", "small", "--steps", "1", "--device", "cpu", "--output", speeds]) == 0
+    assert capsys.readouterr().out.count("images/s") == 4
+    assert Path(speeds).read_text().count("capsnet-iterations") == 2
+    assert main(["config", "show", "small"]) == 0
+    *_, heading, costs, hours = capsys.readouterr().out.splitlines()
+    assert heading.split()[-1] == "hours"
+    assert float(costs.split()[-1].replace(",", "")) > 0
+    assert ("cores" in hours, "speeds.csv" in hours) == (True, True)
+
+
+def test_bench_without_a_command_times_routing(capsys):
+    assert main(["bench", "--batch", "1", "--inputs", "4", "--repeats", "1", "--output", "there/bench.md"]) == 0
+    assert "linear_dynamic_routing" in capsys.readouterr().out
+    assert "batch 1, 4 x 8 -> 10 x 16" in Path("there/bench.md").read_text()
+
+
+def test_bench_alone_times_routing_at_the_size_of_the_paper(capsys, monkeypatch):
+    from capsbench.benchmarks import routing
+
+    measure = routing.routing_benchmark
+    sizes = []
+    monkeypatch.setattr(routing, "routing_benchmark", lambda *a: sizes.append(a) or measure(1, 2, 2, 1, 1, 1, "cpu"))
+    assert main(["bench"]) == 0
+    assert sizes[0][:5] == (64, 1152, 10, 3, 20)
 
 
 def test_config_show_json_holds_what_decides_each_run(capsys):
@@ -216,7 +275,7 @@ def test_config_show_json_holds_what_decides_each_run(capsys):
     runs = json.loads(capsys.readouterr().out)
     iterations = [(run["options"]["routing"]["iterations"], run["seed"]) for run in runs]
     assert iterations == [(1, 0), (1, 1), (3, 0), (3, 1)]
-    assert runs[0]["training"]["epochs"] == 50
+    assert runs[0]["training"]["steps"] == 300_000
 
 
 def test_config_schema_is_a_json_schema(capsys):
@@ -239,6 +298,31 @@ def test_data_prepare_writes_counts_and_fingerprints(capsys):
     assert f"{counts['train']['images']:,} training" in capsys.readouterr().out
 
 
+def test_data_clean_lists_and_removes_entries_of_the_cache_and_nothing_else(capsys, project, monkeypatch):
+    there = project / "cache"
+    monkeypatch.setenv("CAPSBENCH_CACHE", str(there))
+    entry = there / f"toynorb-train-6-{'0123456789abcdef'}"
+    entry.mkdir(parents=True)
+    (entry / "images.npy").write_bytes(bytes(2_500_000))
+    (there / "mine").mkdir()
+    for option, words in (("--dry-run", "1 entry, 2.5 MB, would be removed"), (None, "1 entry, 2.5 MB, removed")):
+        assert main(["data", "clean", *filter(None, [option])]) == 0
+        first, last = capsys.readouterr().out.splitlines()
+        assert first == f"{entry.name}: 2.5 MB"
+        assert last == f"{there}: {words}"
+        assert entry.exists() == (option is not None)
+    assert main(["data", "clean"]) == 0
+    assert capsys.readouterr().out == f"{there}: 0 entries, 0.0 MB, removed\n"
+    assert [path.name for path in there.iterdir() if path.is_dir()] == ["mine"]
+
+
+def test_data_clean_says_what_may_not_be_read(capsys, project, monkeypatch):
+    (project / "file").touch()
+    monkeypatch.setenv("CAPSBENCH_CACHE", str(project / "file"))
+    assert main(["data", "clean"]) == 2
+    assert f"{project / 'file'}: Not a directory" in capsys.readouterr().err
+
+
 def test_log_adds_all_messages_to_a_file_too(capsys):
     log = Path("new/folder/show.log")
     for study in ("small", "bad"):
@@ -253,7 +337,7 @@ def test_log_adds_all_messages_to_a_file_too(capsys):
 def test_a_log_file_on_a_full_disk_stops_no_command(capsys):
     assert main(["config", "show", "small", "--log", "/dev/full"]) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines()[:-1] == KEYS
+    assert out.splitlines()[:4] == KEYS
     assert err.count("\n") == 1
     assert "/dev/full" in err
 

@@ -7,7 +7,8 @@ import pytest
 from option_values import impossible_values, option_names, other_value
 from pydantic import ValidationError
 
-from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, TRANSFORMS, Chosen, Options
+from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, TRANSFORMS, Chosen, Options, Said
+from capsbench.study import Augmentation, Training
 
 REGISTRIES = {registry.kind: registry for registry in (LOSSES, ROUTINGS, TRANSFORMS, DECODERS, MODELS)}
 EVERYTHING = [(kind, name) for kind, registry in REGISTRIES.items() for name in registry.names()]
@@ -155,3 +156,42 @@ def test_the_options_of_a_matched_network_are_its_own():
     with pytest.raises(ValidationError, match="blocks"):
         matched({"blocks": 2})
     assert "cnn_matched" not in str(MODELS.options("cnn_matched").model_json_schema()["properties"]["matched_to"])
+
+
+every_key_of_training = pytest.mark.parametrize(
+    ("part", "key"), [(part, key) for part in (Training, Augmentation) for key in part.model_fields]
+)
+
+
+@every_key_of_training
+def test_what_no_key_of_training_can_be_is_refused(part, key):
+    values = impossible_values(part, key)
+    assert len(values) > 1 or part.model_fields[key].annotation in (bool, Augmentation) or _is_closed(part, key)
+    for value in values:
+        with pytest.raises(ValidationError) as caught:
+            part(**{key: value})
+        assert caught.value.errors()[0]["loc"][0] == key
+
+
+def _is_closed(part, key) -> bool:
+    """Tell whether a key takes words from a list, or a name."""
+    return any("enum" in kind or "pattern" in kind for kind in _kinds(part.model_json_schema()["properties"][key]))
+
+
+def _kinds(schema):
+    return [schema, *schema.get("anyOf", [])]
+
+
+@every_key_of_training
+def test_every_key_of_training_is_described_in_a_line(part, key):
+    assert 10 < len(part.model_fields[key].description) < 200
+
+
+def test_what_papers_and_code_disagree_on_is_said():
+    said = {
+        key: part for key, field in Training.model_fields.items() for part in field.metadata if isinstance(part, Said)
+    }
+    assert {"steps", "lr_decay_every", "learning_rate", "batch_size", "lr_floor", "l2", "match"} <= said.keys()
+    assert "20,000" in said["lr_decay_every"].paper and "6.2" in said["lr_decay_every"].note
+    assert "300,000" in said["steps"].code and Training().steps == 300_000
+    assert "1e-7" in said["l2"].code

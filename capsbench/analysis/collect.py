@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from capsbench.analysis.stuck import diagnostics_in_words
 from capsbench.errors import InputError
 from capsbench.registry import flat_options
 from capsbench.run.folder import RunFolder, write_whole
@@ -21,10 +22,14 @@ def collect(plan: Plan, results: Path) -> pd.DataFrame:
     the pair-exact error, with per_digit_error in a column of its own), familiar_error, squared_error per test image,
     parameters, seconds of training, images_per_second. unofficial: the files that are not the official ones.
     label: what tables and plots call the variant. Options of the network are columns `option.NAME`, with dotted names
-    for groups: option.routing, option.routing.iterations.
+    for groups: option.routing, option.routing.iterations. After them, matched_to: the run at whose familiar error this
+    one stopped; overshoot: how far its own was below that when it stopped, in points; stuck_at_chance, with the
+    diagnostics in words.
     """
     labels = _labels(plan)
-    return pd.DataFrame([_row(run, labels, RunFolder.of(results, run.study, run.key)) for run in plan.runs])
+    frame = pd.DataFrame([_row(run, labels, RunFolder.of(results, run.study, run.key)) for run in plan.runs])
+    last = list(_end_of_training({}))
+    return frame[[*frame.columns.drop(last), *last]]
 
 
 def learning_curves(plan: Plan, results: Path) -> pd.DataFrame:
@@ -73,12 +78,14 @@ def _row(run: Run, labels: dict[tuple[str, str], str], folder: RunFolder) -> dic
             row |= _numbers(folder, record, accuracy)
         else:
             row["status"] = "missing"
-    return row | {f"option.{name}": value for name, value in flat_options(run.options).items()}
+    options = {f"option.{name}": value for name, value in flat_options(run.options).items()}
+    return row | options | _end_of_training(record if row["status"] == "ok" else {})
 
 
 def _numbers(folder: RunFolder, record: dict[str, Any], accuracy: dict[str, Any]) -> dict[str, Any]:
     """Return the numbers of a run that was trained and evaluated."""
     data = record["data"]
+    images = record.get("images", data["epoch_images"] * record["epochs"])  # the last epoch may be a part of one
     return {
         "test_error": accuracy["error"],
         "test_images": accuracy["images"],
@@ -88,7 +95,18 @@ def _numbers(folder: RunFolder, record: dict[str, Any], accuracy: dict[str, Any]
         "squared_error": _evaluation(folder, "reconstruction", record["started"]).get("squared_error"),
         **{name: record[name] for name in ("parameters", "seconds", "epochs", "commit")},
         "train_images": data["train_images"],
-        "images_per_second": data["epoch_images"] * record["epochs"] / max(record["seconds"], 1e-9),
+        "images_per_second": images / max(record["seconds"], 1e-9),
+    }
+
+
+def _end_of_training(record: dict[str, Any]) -> dict[str, Any]:
+    """Return where training stopped, and whether it led anywhere; None for a run without numbers."""
+    match, stuck = record.get("match") or {}, record.get("stuck_at_chance", False if record else None)
+    return {
+        "matched_to": match.get("run"),
+        "overshoot": match.get("overshoot"),
+        "stuck_at_chance": stuck,
+        "diagnostics": diagnostics_in_words(record.get("diagnostics")) or None if stuck else None,
     }
 
 

@@ -9,7 +9,7 @@ import yaml
 from capsbench.analysis.collect import write_runs
 from capsbench.analysis.plots import write_plots
 from capsbench.analysis.report import summarise_provenance
-from capsbench.analysis.tables import caption, paper_table, write_table
+from capsbench.analysis.tables import caption, paper_table, write_contrasts, write_table
 from capsbench.errors import InputError
 from capsbench.run.folder import RunFolder, write_whole
 from capsbench.study import Plan
@@ -42,6 +42,8 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path)
         shutil.rmtree(target / name, ignore_errors=True)
     for name in plan.tables:
         write_table(paper_table(name, plan, runs), name, target / "tables", caption(name, plan))
+    if plan.contrasts:
+        write_contrasts(plan, runs, target / "tables")
     write_plots(plan, results, target / "plots")
     write_runs(runs, target / "runs.csv")
     shutil.copy(plan.path, target / "study.yaml")

@@ -1,4 +1,4 @@
-"""A page per study: verdicts, plots, provenance, in a single file that opens anywhere."""
+"""A page per study: verdicts, runs stuck at chance, plots, provenance, in a single file that opens anywhere."""
 
 import base64
 from datetime import datetime
@@ -24,6 +24,7 @@ def write_report(plan: Plan, results: Path, runs: pd.DataFrame) -> Path:
     page = environment.get_template("report.html.j2").render(
         study=plan.study,
         counts=runs["status"].value_counts().to_dict(),
+        stuck=runs[runs["stuck_at_chance"].eq(True)].fillna({"diagnostics": ""}).to_dict("records"),
         tables={
             name: (for_people(table).to_dict("split"), caption(name, plan), notes(table))
             for name, table in tables.items()

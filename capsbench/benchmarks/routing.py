@@ -1,9 +1,7 @@
 """Speed and memory of dynamic routing: several implementations side by side, each relative to a named baseline."""
 
 import multiprocessing
-import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
 
@@ -11,6 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from capsbench.benchmarks.memory import peak_bytes
 from capsbench.errors import InputError
 from capsbench.routing import dynamic_routing, linear_dynamic_routing, squash
 from capsbench.run.device import describe
@@ -107,9 +106,9 @@ def _measure(
         return routed.detach(), *torch.autograd.grad(routed, (poses, weight), upstream)
 
     form = FORMS[name]
-    before = _peak_bytes(device)
+    before = peak_bytes(device)
     found = once(form)
-    peak = _peak_bytes(device) - before
+    peak = peak_bytes(device) - before
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -123,10 +122,3 @@ def _measure(
         "form": name, "median_ms": statistics.median(times), "fastest_ms": min(times),
         "peak_mb": peak / 1e6, "largest_difference": difference,
     }  # fmt: skip
-
-
-def _peak_bytes(device: str) -> float:
-    if device == "cuda":
-        return float(torch.cuda.max_memory_allocated())
-    unit = 1 if sys.platform == "darwin" else 1024  # Linux counts in kilobytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -2,14 +2,14 @@
 
 import json
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from capsbench import __version__, load_study
+from capsbench.cli.bench import bench
 from capsbench.cli.data import data
 from capsbench.cli.messages import Group, run_command_line, unknown_name
 from capsbench.cli.options import (
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from capsbench.study import Plan, Run
 
 log = logging.getLogger("capsbench.cli")
+
+MOST_LISTED = 100  # runs that config show lists one by one
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,9 +78,13 @@ def config() -> None:
 @config.command("show")
 @study_argument
 @click.option("--json", "as_json", is_flag=True, help="Print everything that decides each run.")
+@click.option("--runs", "each_run", is_flag=True, help="List each run of a large study too.")
+@click.option("--speeds", type=PATH, metavar="FILE", help="Speeds from 'capsbench bench networks', for the hours.")
 @common_options
-def config_show(study: str, as_json: bool) -> None:
-    """Check a study and list its runs.
+def config_show(study: str, as_json: bool, each_run: bool, speeds: Path | None) -> None:
+    """Check a study, list its runs and what they cost.
+
+    Hours are computed from FILE, by default from results/reference/speeds.csv where that is there.
 
     Example: capsbench config show quick
     """
@@ -87,14 +93,23 @@ def config_show(study: str, as_json: bool) -> None:
         log.info(json.dumps([run.model_dump(mode="json") for run in plan.runs], indent=2))
         return
 
+    from capsbench.benchmarks.costs import SPEEDS, cost_lines
+    from capsbench.benchmarks.networks import no_speeds, read_speeds
     from capsbench.run.networks import check_networks
 
     for experiment in plan.study.experiments:
         check_networks(plan, experiment)
-    for run in plan.runs:
-        log.info(run.key)
-    seeds = len(plan.study.seeds)
-    log.info(f"{len(plan.runs)} runs: {len(plan.runs) // seeds} cells x {seeds} seeds")
+    known = no_speeds() if speeds is None and not SPEEDS.exists() else read_speeds(speeds or SPEEDS)
+    costs = cost_lines(plan, known, speeds or SPEEDS)
+    seeds = plan.study.seeds
+    summary = f"{len(plan.runs)} runs: {len(plan.runs) // len(seeds)} cells x {len(seeds)} seeds"
+    if each_run or len(plan.runs) <= MOST_LISTED:
+        keys = [run.key for run in plan.runs]
+    else:
+        keys = list(dict.fromkeys(f"{run.experiment}/{run.variant}" for run in plan.runs))
+        summary += f" ({', '.join(map(str, seeds))}); --runs lists each"
+    for line in (*keys, summary, "", *costs):
+        log.info(line)
 
 
 @config.command("schema")
@@ -262,30 +277,7 @@ def reference(study: str, results: Path) -> None:
     log.info(f"{target}: tables, plots, runs.csv, study.yaml, provenance.yaml")
 
 
-@capsbench.command("bench")
-@count_option("--batch", 64, "Images per batch")
-@count_option("--inputs", 1152, "Input capsules")
-@count_option("--outputs", 10, "Output capsules")
-@count_option("--iterations", 3, "Routing iterations")
-@count_option("--repeats", 20, "Timed repetitions")
-@count_option("--threads", os.cpu_count() or 1, "CPU threads")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Device (default: cpu).")
-@click.option("--output", type=PATH, metavar="FILE", help="Write the table to FILE too.")
-@common_options
-def bench(device: str, output: Path | None, **sizes: Any) -> None:
-    """Time routing, its forms side by side.
-
-    Example: capsbench bench --batch 8 --repeats 3
-    """
-    from capsbench.benchmarks.routing import benchmark_title, routing_benchmark
-    from capsbench.run.folder import write_whole
-
-    shape = sizes["batch"], sizes["inputs"], sizes["outputs"], sizes["iterations"]
-    frame = routing_benchmark(*shape, sizes["repeats"], sizes["threads"], device)
-    text = f"{benchmark_title(*shape, sizes['threads'], device)}\n\n{frame.to_markdown(floatfmt='.3g')}"
-    log.info(text)
-    if output:
-        write_whole(output, lambda aside: aside.write_text(text + "\n", encoding="utf-8"))
+capsbench.add_command(bench)
 
 
 def _find(plan: "Plan", key: str) -> "Run":

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @click.group("data", cls=Group)
 def data() -> None:
-    """Fetch and check raw data, show what is in it.
+    """Fetch and check raw data, show what is in it, remove prepared arrays.
 
     Example: capsbench data fetch mnist
     """
@@ -120,6 +120,34 @@ def data_card(name: str, allow_unofficial: bool, output: Path) -> None:
     log.info(paths[0].read_text(encoding="utf-8"))
     for path in paths:
         log.info(str(path))
+
+
+@data.command("clean")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
+@common_options
+def data_clean(dry_run: bool) -> None:
+    """Remove all prepared arrays; they are made again when needed.
+
+    They are in CAPSBENCH_CACHE (default: ~/.cache/capsbench). Nothing else is removed, neither raw data nor results.
+
+    Example: capsbench data clean --dry-run
+    """
+    from capsbench.data.readers.cache import cache_folder, entries, remove
+
+    sizes = entries()
+    gone = []
+    for entry, size in sizes.items():
+        if dry_run or remove(entry):
+            log.info(f"{entry.name}: {_megabytes(size)}")
+            gone.append(size)
+        else:
+            log.info(f"{entry.name}: stays, another process is making it")
+    many = "1 entry" if len(gone) == 1 else f"{len(gone)} entries"
+    log.info(f"{cache_folder()}: {many}, {_megabytes(sum(gone))}, {'would be removed' if dry_run else 'removed'}")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
 
 
 def _plain_data(name: str, allow_unofficial: bool) -> "Data":

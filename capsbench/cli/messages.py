@@ -101,6 +101,19 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
+class GroupWithDefault(Group):
+    """A group that calls one of its commands where none is named."""
+
+    def __init__(self, *arguments: Any, default: str, **options: Any):
+        super().__init__(*arguments, **options)
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default before options, and where there is nothing."""
+        named = bool(args) and (not args[0].startswith("-") or args[0] in self.get_help_option_names(ctx))
+        return super().parse_args(ctx, args if named else [self.default, *args])
+
+
 def run_command_line(group: click.Group, arguments: Sequence[str] | None) -> int:
     """Run a command; return its exit code: 0, 1 for a failed run, 2 for bad input, 130 for Ctrl-C."""
     session = Session()
@@ -154,6 +167,8 @@ def _command_path(group: click.Group, arguments: Sequence[str]) -> str:
     """Return the command that arguments call; click does not know it where its parser fails."""
     path, command = "capsbench", group
     for argument in arguments:
+        if isinstance(command, GroupWithDefault) and argument.startswith("-"):
+            return f"{path} {command.default}"
         if not isinstance(command, click.Group) or argument not in command.commands:
             break
         path, command = f"{path} {argument}", command.commands[argument]  # type: ignore[assignment]

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from capsbench.data.readers import affnist, cifar10, digits, mnist, smallnorb, toynorb
-from capsbench.data.tasks import affine, pairs, stereo
+from capsbench.data.readers import affnist, cifar10, digits, fashion_mnist, mnist, smallnorb, svhn, toynorb
+from capsbench.data.tasks import affine, cropped, pairs, stereo
 from capsbench.data.tasks.task import make_plain_task
 from capsbench.study import DataSet
 
 TEN = tuple("0123456789")
 TOYS = ("animal", "human", "airplane", "truck", "car")
+CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 _DIGITS: dict[str, Any] = {
     "read": digits.read,
@@ -45,6 +46,7 @@ _PAIRS: dict[str, Any] = {
     "objects": 2,
     "image_shape": (1, 36, 36),
     "paper": "multimnist",
+    "training": {"lr_decay_every": 20_000},
 }
 _AFFINE: dict[str, Any] = {
     "task": affine.make_affine_task,
@@ -131,7 +133,8 @@ _ALL = (
         read=cifar10.read,
         download=cifar10.download,
         folder="cifar10",
-        task=make_plain_task,
+        task=cropped.make_task,
+        options=cropped.CroppedOptions,
         image_shape=(3, 32, 32),
         classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         train_items=50_000,
@@ -140,6 +143,37 @@ _ALL = (
         augmentation={"shift": 4, "flip": True},
         source="Krizhevsky 2009, through torchvision",
         licence="none stated",
+    ),
+    DataSet(
+        name="svhn",
+        title="SVHN, cropped digits of house numbers",
+        read=svhn.read,
+        download=svhn.download,
+        folder="svhn",
+        task=make_plain_task,
+        image_shape=(3, 32, 32),
+        classes=TEN,
+        train_items=73_257,
+        test_items=26_032,
+        paper="svhn",
+        source="ufldl.stanford.edu/housenumbers, through torchvision",
+        licence="non-commercial use only",
+    ),
+    DataSet(
+        name="fashion-mnist",
+        title="Fashion-MNIST",
+        read=fashion_mnist.read,
+        download=fashion_mnist.download,
+        folder="fashion-mnist",
+        task=make_plain_task,
+        image_shape=(1, 28, 28),
+        classes=CLOTHES,
+        train_items=60_000,
+        test_items=10_000,
+        paper="fashion-mnist",
+        augmentation={"shift": 3, "flip": True, "scale": 0.1},
+        source="github.com/zalandoresearch/fashion-mnist, through torchvision",
+        licence="MIT",
     ),
 )
 

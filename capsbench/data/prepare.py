@@ -53,7 +53,8 @@ def count(data: Data, root: Path, split: Split) -> dict[str, Any]:
     """Read one split and count its images, those of each class and those of each value of a factor.
 
     Returns:
-        The counts, the shape that a network sees, the fingerprint of the arrays, and what is not official.
+        The counts, the shape that a network sees, the fingerprint of the arrays, the sha256 of each raw file as far as
+        its reader gives it, and what is not official.
 
     Raises:
         InputError: as `prepare` does.
@@ -73,5 +74,6 @@ def count(data: Data, root: Path, split: Split) -> dict[str, Any]:
         "images_by_class": task.labels.flatten().bincount(minlength=data.facts.num_classes).tolist(),
         "factors": {name: {str(k): v for k, v in values.items()} for name, values in factors.items()},
         "fingerprint": fingerprint([raw.images, raw.labels, *raw.factors.values()]),
+        "files": dict(raw.files),
         "unofficial": list(raw.unofficial),
     }

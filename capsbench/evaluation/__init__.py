@@ -20,6 +20,7 @@ from capsbench.models import build_model
 from capsbench.registry import PROTOCOLS
 from capsbench.run.device import claimed_device
 from capsbench.run.folder import RunFolder, write_json, write_whole
+from capsbench.run.load import load_weights
 from capsbench.study import Run, Split
 
 __all__ = ["Predictions", "collect_predictions", "evaluate"]
@@ -40,7 +41,8 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> d
         The results by protocol.
 
     Raises:
-        InputError: the run is not finished, or was trained with another configuration than that of the study.
+        InputError: the run is not finished, was trained with another configuration than that of the study, or its
+            model.pt is missing or damaged.
     """
     folder = RunFolder.of(results, run.study, run.key)
     record = _finished_record(folder, run)
@@ -76,7 +78,7 @@ def _measure(
     """Run the network over the splits that it is tested on -> results by protocol, arrays of the test."""
     torch.set_num_threads(run.training.threads)
     model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
-    model.load_state_dict(torch.load(folder.model_path, map_location="cpu", weights_only=True))
+    load_weights(model, folder.model_path)
     found: dict[str, dict[str, Any]] = {name: {"status": "not applicable"} for name in protocols}
     arrays: dict[str, np.ndarray] = {}
     splits: list[Split] = ["test", "familiar"] if run.data.has_familiar_test else ["test"]

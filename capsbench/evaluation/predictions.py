@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from capsbench.data.tasks.stereo import class_shares
 from capsbench.data.tasks.task import Batch, Task
 from capsbench.models import Network, Output, predict
 
@@ -17,7 +18,7 @@ class Predictions:
     """What a network says of the evaluation images of a split.
 
     Attributes:
-        scores: float [N, K], averaged over the crops of an image.
+        scores: float [N, K]; where an image is shown in several crops, the mean of their shares, see `class_shares`.
         labels: int64 [N], or [N, S] for S objects in each image.
         pixels: how many values a squared error is summed over.
         squared_errors: float [N], sums over an image and its sources; None without a decoder.
@@ -54,7 +55,7 @@ def collect_predictions(model: Network, task: Task) -> Predictions:
         found = []
         for batch in task.eval_batches(BATCH_SIZE, view):
             output = predict(model, batch.images, objects)
-            found.append(output.scores)
+            found.append(output.scores if task.views == 1 else class_shares(output.scores, output.activations))
             pixels = batch.targets[0].numel()
             if output.reconstructions is not None and view == 0:
                 errors.append((output.reconstructions - batch.targets).square().flatten(1).sum(dim=1))

@@ -9,21 +9,20 @@ paper gives no number (how weights and betas start, the bias of the primary acti
 code (google-research, capsule_em).
 """
 
-import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from capsbench.losses import Labels, Scalar
-from capsbench.models.output import Images, Network, Output, Targets
-from capsbench.registry import LOSSES, MODELS, ROUTINGS, Chosen, Count, Counts, Positive
+from capsbench.models.output import Images, Network, Output, Targets, class_loss
+from capsbench.registry import LOSSES, MODELS, ROUTINGS, Chosen, Count, Counts, Said
 from capsbench.routing.contract import Routed
-from capsbench.routing.em import AUTHORS, EMSettings, conv_em_routing, em_routing
+from capsbench.routing.em import AUTHORS, Betas, EMSettings, conv_em_routing, route_by_em
+from capsbench.routing.em import Competition as EMCompetition
 
 Features = Float[Tensor, "batch channels rows columns"]
 Poses = Float[Tensor, "batch rows columns types 16"]
@@ -32,8 +31,9 @@ Activations = Float[Tensor, "batch rows columns types"]
 SIDE = 4
 POSE_SIZE = SIDE * SIDE
 
-# beta_u = BETA_U_UNIT x a learnt number, so that 1 is the entropy of a unit Gaussian.
-BETA_U_UNIT = (math.log(2 * math.pi) + 1) / 2
+# How the betas of the convolutional capsules start, and the unit of beta_a, as a logit (the authors' code).
+CONV_BETA, CONV_LOGIT_UNIT = 0.5, 50.0
+AUTHORS_CLASS_LAYER = AUTHORS.of_class_layer()
 
 # How many numbers of votes are made at once. On a CPU 16 MiB: memory that the process keeps, where larger pieces come
 # fresh from the system each time, which costs more than making the votes twice. On a GPU 2 GiB.
@@ -41,6 +41,7 @@ CPU_VOTES = 2**22
 GPU_VOTES = 2**29
 
 Pose = Literal["matrix", "vector"]
+Competition = Literal["positions", "parents", "positions_as_coded"]
 
 
 @MODELS.register("matrix_capsnet", title="matrix capsules", published_on=((2, 32, 32), 5))
@@ -52,12 +53,22 @@ class MatrixCapsNet(Network):
     types 68,618. That is: a bias in the first convolution, none in the primary capsules, two betas per type (shared
     over positions) in each routed layer, no batch norm.
 
-    From the authors' code, where the paper is silent: the settings of EM routing, `class_temperature_factor` (the class
-    layer's inverse temperature, as a part of the others'), how weights and betas start. Their inverse temperature of
-    0.01 is 0.02 here, as they sum log sigma^2 (see capsbench.routing.em).
+    From the authors' code, where the paper is silent: the settings of EM routing (see capsbench.routing.em) and how
+    weights and betas start.
 
-    The loss `cross_entropy` is that of a softmax over the class activations themselves, as in the authors' code, so
-    that it cannot fall under log(1 + (K - 1) / e).
+    competition, of the convolutional capsules: what shares a child. "parents": all parents that it feeds, of every
+    type at every position (H18, Procedure 1). "positions": those of each type alone (the authors' code), so that each
+    type gets the whole child, and the mass of a parent is as many times larger as there are types. The published
+    numbers rest on it. "positions_as_coded": the same at stride 1; at stride 2 their sums run as if it were 1, over
+    entries of other children.
+
+    conv_temperature: "by_mass" multiplies the inverse temperature of a convolutional layer by the number of its types
+    where `competition` is "parents", under which a parent receives as many times less mass on average, so that inverse
+    temperature times mass stays as it is under "positions"; "same" never does.
+
+    The scores are the logits of the class capsules, which the losses take through the logistic function. H18's row
+    "cross-entropy" is `loss: {name: cross_entropy, of: activations}`, the softmax over the activations themselves, as
+    in the authors' code.
     """
 
     def __init__(
@@ -66,10 +77,23 @@ class MatrixCapsNet(Network):
         num_classes: int,
         *,
         routing: Annotated[Chosen, ROUTINGS.only("em")] = ROUTINGS.choose("em"),
-        class_temperature_factor: Positive = 0.25,
+        competition: Annotated[
+            Competition,
+            Said(
+                "parents",
+                "positions; at stride 2 positions_as_coded, whose sums run over entries of other children",
+                "H18, Procedure 1",
+            ),
+        ] = "positions",
+        conv_temperature: Annotated[
+            Literal["by_mass", "same"],
+            Said("no number", "one number, for the masses of positions", "acts under competition: parents alone"),
+        ] = "by_mass",
         loss: Annotated[Chosen, LOSSES.only("spread", "margin", "cross_entropy")] = LOSSES.choose("spread"),
         pose: Pose = "matrix",
-        coordinate_addition: bool = True,
+        coordinate_addition: Annotated[
+            bool, Said("yes, to two elements of the right-hand column", "yes, to elements 0 and 1 of 16", "H18, 4.1")
+        ] = True,
         conv_channels: Count = 32,
         primary_types: Count = 32,
         conv_types: Counts = (32, 32),
@@ -95,27 +119,29 @@ class MatrixCapsNet(Network):
         grid = ((height - 5) // 2 + 1, (width - 5) // 2 + 1)
         types = primary_types
         for out_types, stride in zip(conv_types, strides, strict=True):
-            layers.append(ConvMatrixCaps(grid, types, out_types, 3, stride, pose, settings))
+            factor = float(out_types) if (competition, conv_temperature) == ("parents", "by_mass") else 1.0
+            layer_settings = settings.times(factor)
+            layers.append(ConvMatrixCaps(grid, types, out_types, 3, stride, pose, layer_settings, competition))
             grid, types = layers[-1].out_grid, out_types
         self.conv_caps = nn.ModuleList(layers)
         centres = None
         if coordinate_addition:
             centres = (receptive_field_centres(height, windows), receptive_field_centres(width, windows))
-        class_settings = replace(settings, inverse_temperature=class_temperature_factor * settings.inverse_temperature)
-        self.class_caps = ClassMatrixCaps(types, num_classes, pose, centres, class_settings)
+        self.class_caps = ClassMatrixCaps(types, num_classes, pose, centres, settings.of_class_layer())
 
     def forward(self, images: Images, labels: Labels | None = None) -> Output:
-        """Images [B, C, H, W] -> scores [B, K] (class activations), poses [B, K, 16], couplings [B, I, K]."""
+        """Images [B, C, H, W] -> scores (logits) and activations [B, K], poses [B, K, 16], couplings [B, I, K]."""
         features = self.conv(images).relu()  # [B, 32, 14, 14]
         poses, activations = self.primary_caps(features)  # [B, 14, 14, 32, 16], [B, 14, 14, 32]
         for layer in self.conv_caps:
             poses, activations = layer(poses, activations)  # [B, 6, 6, 32, 16], then [B, 4, 4, 32, 16]
-        poses, scores, assignments = self.class_caps(poses, activations)
-        return Output(scores, poses, couplings=assignments)
+        routed = self.class_caps(poses, activations)
+        assert routed.logits is not None
+        return Output(routed.logits, routed.poses, couplings=routed.couplings, activations=routed.activations)
 
     def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
         """Return one part, named like the loss."""
-        return {self.loss_name: self.class_loss(output.scores, labels)}
+        return {self.loss_name: class_loss(self.class_loss, output, labels)}
 
 
 class PrimaryMatrixCaps(nn.Module):
@@ -153,16 +179,21 @@ class ConvMatrixCaps(nn.Module):
         stride: int = 1,
         pose: Pose = "matrix",
         settings: EMSettings = AUTHORS,
+        competition: Competition = "positions",
     ):
         super().__init__()
-        self.settings = settings
+        self.settings, self.competition = settings, competition
         self.transforms = _transforms(kernel_size**2 * in_types, out_types, pose, std=0.3)
-        self.betas = Betas(out_types, settings.inverse_temperature, u=0.5, a=0.5, logit_unit=50.0)
-        numbers = torch.arange(grid[0] * grid[1]).view(grid)  # of the child positions
-        windows = numbers.unfold(0, kernel_size, stride).unfold(1, kernel_size, stride)
-        self.out_grid = (windows.shape[0], windows.shape[1])
+        self.betas = Betas(out_types, settings.inverse_temperature, CONV_BETA, CONV_BETA, CONV_LOGIT_UNIT)
+        self.out_grid = ((grid[0] - kernel_size) // stride + 1, (grid[1] - kernel_size) // stride + 1)
         self.child_positions: Tensor
-        self.register_buffer("child_positions", windows.flatten(2).flatten(0, 1), persistent=False)  # [P, K*K]
+        self.register_buffer("child_positions", _window_positions(grid, kernel_size, stride), persistent=False)
+        rivals = None
+        if competition == "positions_as_coded":
+            grid_at_stride_1 = (self.out_grid[0] + kernel_size - 1, self.out_grid[1] + kernel_size - 1)
+            rivals = _window_positions(grid_at_stride_1, kernel_size, 1)
+        self.rivals: Tensor | None
+        self.register_buffer("rivals", rivals, persistent=False)
 
     def forward(
         self, poses: Poses, activations: Activations
@@ -191,8 +222,9 @@ class ConvMatrixCaps(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         gathered = poses[:, self.child_positions].flatten(2, 3)  # [B, P, N, 16]
         votes = _votes(gathered, maps)  # [B, P, N, J, 16]
+        competition: EMCompetition = "parents" if self.competition == "parents" else "positions"
         means, activations, _ = conv_em_routing(
-            votes, activations, self.child_positions, beta_u, beta_a, self.settings
+            votes, activations, self.child_positions, beta_u, beta_a, self.settings, competition, self.rivals
         )  # [B, P, J, 16], [B, P, J]
         return means, activations
 
@@ -218,12 +250,12 @@ class ClassMatrixCaps(nn.Module):
         classes: int,
         pose: Pose = "matrix",
         centres: tuple[Float[Tensor, " rows"], Float[Tensor, " columns"]] | None = None,
-        settings: EMSettings = AUTHORS,
+        settings: EMSettings = AUTHORS_CLASS_LAYER,
     ):
         super().__init__()
         self.settings = settings
         self.transforms = _transforms(in_types, classes, pose, std=0.01)
-        self.betas = Betas(classes, settings.inverse_temperature, u=2.0, a=1.0, logit_unit=12.5)
+        self.betas = Betas.of_class_layer(classes, settings)
         self.coordinates: Tensor | None
         self.register_buffer("coordinates", None if centres is None else _coordinates(*centres, pose), persistent=False)
 
@@ -236,26 +268,7 @@ class ClassMatrixCaps(nn.Module):
         if self.coordinates is not None:
             votes = votes + self.coordinates[:, None, None]  # [C, 1, 1, 16]
         beta_u, beta_a = self.betas()
-        return em_routing(votes.flatten(1, 2), activations.flatten(1), beta_u, beta_a, **vars(self.settings))
-
-
-class Betas(nn.Module):
-    """The learnt beta_u [J] and beta_a [J] of EM routing, each kept as a number of about 1 times a unit.
-
-    They act through a small inverse temperature, and Adam moves all weights at one speed: beta_a in its own size
-    would stand still. Its unit is -logit_unit / inverse_temperature, so that a parent without data starts alike
-    whatever the inverse temperature. At 0.02, the authors' 0.01 in the terms of this code, units and starts are theirs.
-    """
-
-    def __init__(self, parents: int, inverse_temperature: float, u: float, a: float, logit_unit: float):
-        super().__init__()
-        self.beta_a_unit = -logit_unit / inverse_temperature
-        self.u = nn.Parameter(torch.full((parents,), u))
-        self.a = nn.Parameter(torch.full((parents,), a))
-
-    def forward(self) -> tuple[Float[Tensor, " parents"], Float[Tensor, " parents"]]:
-        """Nothing -> beta_u [J], beta_a [J]."""
-        return BETA_U_UNIT * self.u, self.beta_a_unit * self.a
+        return route_by_em(votes.flatten(1, 2), activations.flatten(1), beta_u, beta_a, self.settings)
 
 
 def receptive_field_centres(size: int, windows: list[tuple[int, int]]) -> Float[Tensor, " places"]:
@@ -268,6 +281,13 @@ def receptive_field_centres(size: int, windows: list[tuple[int, int]]) -> Float[
     for kernel_size, stride in windows:
         centres = centres.unfold(0, kernel_size, stride).mean(dim=1)
     return centres / 100
+
+
+def _window_positions(grid: tuple[int, int], kernel_size: int, stride: int) -> Int[Tensor, "positions places"]:
+    """The child position at each place of each parent position's kernel, [P, K*K]; grid: of the children."""
+    numbers = torch.arange(grid[0] * grid[1]).view(grid)
+    windows = numbers.unfold(0, kernel_size, stride).unfold(1, kernel_size, stride)
+    return windows.flatten(2).flatten(0, 1)
 
 
 def _coordinates(rows: Tensor, columns: Tensor, pose: Pose) -> Tensor:

@@ -7,43 +7,56 @@ Shapes: B batch, I children, J parents, H elements; where children lie on a grid
 P parent positions, K x K the kernel, N = K*K*T the children of one parent.
 
 Where the paper is silent this follows the authors' code (google-research, capsule_em): lambda grows with the
-iteration as inverse_temperature x (1 - annealing^(t+1)), `annealing` 0.95; `variance_floor` is ADDED to the variance;
-the cost of a parent is not divided by its number of children. Their code has log sigma^2 in the cost where the paper
-has log sigma, so that their inverse temperature of 0.01 is 0.02 here. And it departs from the paper in three ways not
-followed here: in convolutional layers it normalises assignments over the positions of each parent type alone, starts
-them at 1/types, and damps the first mean, towards zero.
+iteration as inverse_temperature x (1 - annealing^(t+1)); a class layer, one without parents above it, has
+`class_temperature_factor` of that; `variance_floor` is ADDED to the variance; `damping` of the previous mean stays in
+the new one, and `damp_first_mean` draws the first one, which has none before it, towards zero by as much; the cost of
+a parent is not divided by its number of children. Their code has log sigma^2 in the cost where the paper has
+log sigma, so that their inverse temperature of 0.01 is 0.02 here.
 
-beta_a acts through lambda alone: learnt in its own size (as in `capsnet`), it hardly moves. `Betas` in
-capsbench.models.matrix_capsnet has units in which it does.
+On a grid, code and paper differ in what competes for a child: see `conv_em_routing`.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor, nn
 
-from capsbench.registry import ROUTINGS, Count, Fraction, Positive
+from capsbench.registry import ROUTINGS, Count, Fraction, Positive, Said
 from capsbench.routing.contract import (
     Activations,
     LayerSize,
     Poses,
     Routed,
+    RoutedByLogits,
     Routing,
     Weight,
     check_iterations,
     stored_votes,
 )
+from capsbench.routing.kernels.competition import share_over_parents, share_over_positions
 from capsbench.routing.kernels.moments import EPSILON, squared_distances, weighted_moments
+
+# beta_u = BETA_U_UNIT x a learnt number, so that 1 is the entropy of a unit Gaussian.
+BETA_U_UNIT = (math.log(2 * math.pi) + 1) / 2
+# beta_a = -CLASS_LOGIT_UNIT / inverse temperature of the class layer x a learnt number.
+CLASS_LOGIT_UNIT = 12.5
+
+Competition = Literal["positions", "parents"]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class EMSettings:
-    """The settings of EM routing in every network; the defaults are those of the authors' code.
+    """The options of EM routing. The defaults are those of `em` in a study, except for `damp_first_mean`: true there.
 
-    `em_routing` on its own has other defaults, which programs that call it rest on.
+    `em_routing` on its own has other defaults, which programs that call it rest on. beta_u and beta_a: where the betas
+    of a class layer start, in the units of `Betas`.
     """
 
     iterations: int = 3
@@ -51,34 +64,108 @@ class EMSettings:
     damping: float = 0.1
     variance_floor: float = 5e-4
     annealing: float = 0.95
+    damp_first_mean: bool = False
+    class_temperature_factor: float = 0.25
+    beta_u: float = 2.0
+    beta_a: float = 1.0
+
+    def times(self, factor: float) -> "EMSettings":
+        """Return the settings of a layer with `factor` times the inverse temperature."""
+        return replace(self, inverse_temperature=factor * self.inverse_temperature)
+
+    def of_class_layer(self) -> "EMSettings":
+        """Return the settings of a class layer, whose inverse temperature is lower."""
+        return self.times(self.class_temperature_factor)
 
 
-AUTHORS = EMSettings()
+AUTHORS = EMSettings(damp_first_mean=True)
 
 
-@ROUTINGS.register("em", title="EM")
+class Betas(nn.Module):
+    """The learnt beta_u [J] and beta_a [J] of EM routing, each kept as a number of about 1 times a unit.
+
+    They act through a small inverse temperature, and Adam moves all weights at one speed: beta_a in its own size
+    would stand still. Its unit is -logit_unit / inverse_temperature, so that a parent without data starts alike
+    whatever the inverse temperature. At 0.02, the authors' 0.01 in the terms of this code, units and starts are theirs.
+
+    Args:
+        parents: J.
+        inverse_temperature: that of the layer.
+        u: where the number for beta_u starts; 0 starts beta_u at 0, and so for `a`.
+        a: where the number for beta_a starts.
+        logit_unit: beta_a x inverse temperature at a = 1, without its sign.
+    """
+
+    def __init__(self, parents: int, inverse_temperature: float, u: float, a: float, logit_unit: float):
+        super().__init__()
+        self.beta_a_unit = -logit_unit / inverse_temperature
+        self.u = nn.Parameter(torch.full((parents,), float(u)))
+        self.a = nn.Parameter(torch.full((parents,), float(a)))
+
+    @classmethod
+    def of_class_layer(cls, parents: int, settings: EMSettings) -> "Betas":
+        """Return the betas of a class layer; settings: those of the layer, see `EMSettings.of_class_layer`."""
+        return cls(parents, settings.inverse_temperature, settings.beta_u, settings.beta_a, CLASS_LOGIT_UNIT)
+
+    def forward(self) -> tuple[Float[Tensor, " parents"], Float[Tensor, " parents"]]:
+        """Nothing -> beta_u [J], beta_a [J]."""
+        return BETA_U_UNIT * self.u, self.beta_a_unit * self.a
+
+
+@ROUTINGS.register("em", title="EM", loss="spread")
 class EMRouting(Routing):
-    """EM routing; learns beta_u and beta_a [J]. The options are explained in the head of this file."""
+    """EM routing of a class layer, as the authors start theirs. The options are explained in the head of this file.
 
-    def __init__(
+    Learns beta_u and beta_a [J] in units, see `Betas`. Both started at 0 (beta_u 0, beta_a 0), which says that coding
+    a vote costs nothing, class capsules saturate within ten steps of training, and nothing is learnt after that.
+    """
+
+    def __init__(  # noqa: PLR0913 (options)
         self,
         size: LayerSize,
         *,
-        iterations: Count = AUTHORS.iterations,
-        inverse_temperature: Positive = AUTHORS.inverse_temperature,
-        damping: Fraction = AUTHORS.damping,
-        variance_floor: Positive = AUTHORS.variance_floor,
-        annealing: Fraction = AUTHORS.annealing,
+        iterations: Annotated[Count, Said("3", "3", "H18, Table 1 has 1, 2, 3 and 5")] = AUTHORS.iterations,
+        inverse_temperature: Annotated[
+            Positive, Said("no number", "0.01, on a cost with log of variances", "0.01 there is 0.02 here")
+        ] = AUTHORS.inverse_temperature,
+        class_temperature_factor: Annotated[
+            Positive, Said("no number", "1/4", "for the class layer")
+        ] = AUTHORS.class_temperature_factor,
+        damping: Annotated[Fraction, Said("none", "0.1 of the previous mean stays")] = AUTHORS.damping,
+        damp_first_mean: Annotated[
+            bool, Said("no", "yes, towards zero", "a factor of 0.9 at one iteration, next to nothing at three")
+        ] = AUTHORS.damp_first_mean,
+        variance_floor: Annotated[Positive, Said("none", "0.0005, added")] = AUTHORS.variance_floor,
+        annealing: Annotated[
+            Fraction, Said("a fixed schedule, no numbers", "lambda x (1 - 0.95^(t+1)) at iteration t = 0, 1, ...")
+        ] = AUTHORS.annealing,
+        beta_u: Annotated[
+            Finite,
+            Said("learnt, no start", "2 x 1.419", "start of the class layer; unit 1.419, half of log(2 pi e)"),
+        ] = AUTHORS.beta_u,
+        beta_a: Annotated[
+            Finite,
+            Said("learnt, no start", "-2500", "start of the class layer; unit -12.5 / its inverse temperature"),
+        ] = AUTHORS.beta_a,
     ):
         super().__init__()
-        self.settings = EMSettings(iterations, inverse_temperature, damping, variance_floor, annealing)
-        self.beta_u = nn.Parameter(torch.zeros(size.parents))
-        self.beta_a = nn.Parameter(torch.zeros(size.parents))
+        self.settings = EMSettings(
+            iterations,
+            inverse_temperature,
+            damping,
+            variance_floor,
+            annealing,
+            damp_first_mean,
+            class_temperature_factor,
+            beta_u,
+            beta_a,
+        ).of_class_layer()
+        self.betas = Betas.of_class_layer(size.parents, self.settings)
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
-        """Route by `em_routing`."""
-        votes = stored_votes(poses, weight)
-        return em_routing(votes, activations, self.beta_u, self.beta_a, **vars(self.settings))
+        """Route by `route_by_em`."""
+        beta_u, beta_a = self.betas()
+        return route_by_em(stored_votes(poses, weight), activations, beta_u, beta_a, self.settings)
 
 
 def em_routing(  # noqa: PLR0913 (the symbols of the paper; other programs call it)
@@ -95,21 +182,33 @@ def em_routing(  # noqa: PLR0913 (the symbols of the paper; other programs call 
     """Route every child to every parent: H18, Procedure 1.
 
     votes [B, I, J, H], activations [B, I] in [0, 1], beta_u [J], beta_a [J]
-    -> means [B, J, H], activations [B, J], assignments [B, I, J], which are those of the last M-step.
+    -> means [B, J, H], activations [B, J], assignments [B, I, J], which are those of the last M-step; as `logits`
+    [B, J] those of the activations.
     One iteration is one M-step from the uniform start 1/J. From the second on, `damping` of the previous mean stays
     in the new one (the authors' code: 0.1). With `annealing` 0 the inverse temperature is the same throughout. Half
     precision is computed in float32 and returned in the dtype of the votes.
     Raises ValueError where iterations < 1.
     """
+    settings = EMSettings(iterations, inverse_temperature, damping, variance_floor, annealing)
+    return route_by_em(votes, activations, beta_u, beta_a, settings)
+
+
+def route_by_em(
+    votes: Float[Tensor, "batch children parents dim"],
+    activations: Float[Tensor, "batch children"],
+    beta_u: Float[Tensor, " parents"],
+    beta_a: Float[Tensor, " parents"],
+    settings: EMSettings = AUTHORS,
+) -> Routed:
+    """Route as `em_routing`, with settings. The inverse temperature is used as it stands in them, without a factor."""
 
     def share(log_likelihood: Tensor) -> Tensor:  # [B, 1, J, I]
         return log_likelihood.softmax(dim=2)
 
-    settings = EMSettings(iterations, inverse_temperature, damping, variance_floor, annealing)
-    means, parent_activations, assignments = _route(
-        votes.unsqueeze(1), activations.unsqueeze(1), beta_u, beta_a, share, settings
+    means, logits, assignments = _route(
+        votes.unsqueeze(1), activations.unsqueeze(1), beta_u, beta_a, share, 1 / votes.shape[2], settings
     )
-    return Routed(means.squeeze(1), parent_activations.squeeze(1), assignments.squeeze(1))
+    return RoutedByLogits(means.squeeze(1), logits.squeeze(1), assignments.squeeze(1))
 
 
 def conv_em_routing(
@@ -119,6 +218,8 @@ def conv_em_routing(
     beta_u: Float[Tensor, " parents"],
     beta_a: Float[Tensor, " parents"],
     settings: EMSettings = AUTHORS,
+    competition: Competition = "parents",
+    rivals: Int[Tensor, "positions places"] | None = None,
 ) -> tuple[
     Float[Tensor, "batch positions parents dim"],
     Float[Tensor, "batch positions parents"],
@@ -129,17 +230,33 @@ def conv_em_routing(
     votes [B, P, N, J, H] with N in the order (place in the kernel, child type), activations [B, C, T], children int64
     [P, K*K]: the child position at each place of each parent position's kernel
     -> (means [B, P, J, H], activations [B, P, J], assignments [B, P, N, J]).
-    A child's assignments sum to one over ALL parents that it feeds, of every type at every position, and start
-    uniform over them: a child at the border feeds fewer and starts higher. With one parent position that is
-    `em_routing`. Raises ValueError where iterations < 1.
+
+    competition `parents`, as the paper: a child's assignments sum to one over ALL parents that it feeds, of every type
+    at every position, and start uniform over them: a child at the border feeds fewer and starts higher. With one parent
+    position that is `em_routing`. `positions`, as the authors' code: from the second iteration on they sum to one over
+    the positions of EACH parent type, so to J over all parents; they start at 1/J at every position.
+
+    rivals int64 [P, K*K], under `positions`: a number for each entry, which is normalised with those of the same
+    number instead of those of the same child. Where the paper's assignments add up over the parents of a child, theirs
+    then do over rivals. Raises ValueError where iterations < 1, and for rivals under `parents`.
     """
-    child_positions = activations.shape[1]
+    if competition == "parents" and rivals is not None:
+        raise ValueError("all parents of a child compete for it under 'parents'; rivals belong to 'positions'")
+    groups = children if rivals is None else rivals
+    number = activations.shape[1] if rivals is None else int(rivals.max()) + 1
+    start: Tensor | float = 1 / votes.shape[3]
+    share_out = share_over_parents if competition == "parents" else share_over_positions
+    if competition == "parents":
+        fed = torch.bincount(children.flatten(), minlength=number)[children]  # [P, K*K]
+        types = activations.shape[2]
+        start = start / fed.to(torch.promote_types(votes.dtype, torch.float32)).repeat_interleave(types, dim=1)[:, None]
 
     def share(log_likelihood: Tensor) -> Tensor:
-        return _share_over_positions(log_likelihood, children, child_positions)
+        return share_out(log_likelihood, groups, number)
 
     gathered = activations[:, children].flatten(2)  # [B, P, N]
-    return _route(votes, gathered, beta_u, beta_a, share, settings)
+    means, logits, assignments = _route(votes, gathered, beta_u, beta_a, share, start, settings)
+    return means, logits.sigmoid(), assignments
 
 
 def _route(
@@ -148,8 +265,10 @@ def _route(
     beta_u: Tensor,
     beta_a: Tensor,
     share: Callable[[Tensor], Tensor],  # unnormalised log-probabilities [B, P, J, N] -> assignments [B, P, J, N]
+    start: Tensor | float,  # the first assignments, [P, 1, N] or one number
     settings: EMSettings,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Return means [B, P, J, H], logits of the activations [B, P, J], assignments [B, P, N, J]."""
     check_iterations(settings.iterations)
     given = votes.dtype
     with torch.autocast(votes.device.type, enabled=False):
@@ -159,9 +278,9 @@ def _route(
         positions = votes.shape[:2]
         votes = votes.transpose(2, 3).flatten(0, 1).contiguous()  # V [B * P, J, N, H]
         beta_u = beta_u.unsqueeze(1)  # [J, 1]
-        assignments = share(votes.new_zeros(votes.shape[:3]).unflatten(0, positions))  # R, uniform
+        assignments = votes.new_ones(votes.shape[:3]).unflatten(0, positions) * start  # R [B, P, J, N], uniform
 
-        means = variances = parent_logits = votes.new_empty(0)  # none before the first M-step
+        means, variances, parent_logits = votes.new_zeros(()), votes.new_empty(0), votes.new_empty(0)  # none yet
         for iteration in range(settings.iterations):
             if iteration > 0:  # E-step: p_ij = N(V_ij; mu_j, sigma_j^2), R_ij = a_j p_ij / sum of these
                 distances = squared_distances(votes, means, 0.5 / variances)  # [B * P, J, N]
@@ -173,35 +292,16 @@ def _route(
             weights = (assignments * activations.unsqueeze(2)).flatten(0, 1)  # [B * P, J, N]
             mass = weights.sum(dim=2, keepdim=True)  # [B * P, J, 1]
             weighted_means, squares = weighted_moments(votes, weights)  # [B * P, J, H]
-            new_means = torch.lerp(weighted_means, means, settings.damping) if iteration > 0 else weighted_means
+            damped = iteration > 0 or settings.damp_first_mean
+            new_means = torch.lerp(weighted_means, means, settings.damping) if damped else weighted_means
             # the variance about the new mean, which damping has moved off the weighted one
             squares = squares + mass * (weighted_means - new_means).square()
             means, variances = new_means, squares / (mass + EPSILON) + settings.variance_floor
             costs = (beta_u + 0.5 * variances.log()) * mass  # [B * P, J, H]
             temperature_term = settings.inverse_temperature * (1 - settings.annealing ** (iteration + 1))  # lambda
             parent_logits = temperature_term * (beta_a - costs.sum(dim=2))  # [B * P, J]
-
-        parent_activations = parent_logits.sigmoid()
     return (
         means.unflatten(0, positions).to(given),
-        parent_activations.unflatten(0, positions).to(given),
+        parent_logits.unflatten(0, positions).to(given),
         assignments.transpose(2, 3).to(given),
     )
-
-
-def _share_over_positions(log_likelihood: Tensor, children: Tensor, child_positions: int) -> Tensor:
-    """Softmax of [B, P, J, N] over the parents, of all types and positions, that each child feeds.
-
-    Types first, in place; then a log-sum-exp over parent positions, as sums into the children's own grid [B, C, T].
-    """
-    log_likelihood = log_likelihood.unflatten(3, (children.shape[1], -1))  # [B, P, J, K*K, T]
-    over_types = log_likelihood.logsumexp(dim=2)  # [B, P, K*K, T]
-    index = children.flatten()  # [P * K*K]
-    entries = over_types.flatten(1, 2)  # [B, P * K*K, T]: one for each parent position that a child feeds
-    grid = (entries.shape[0], child_positions, entries.shape[2])  # [B, C, T]
-    with torch.no_grad():  # the shift by the highest entry leaves the result as it is
-        highest = entries.new_full(grid, -torch.inf)
-        highest = highest.scatter_reduce(1, index[:, None].expand_as(entries), entries, "amax")[:, index]
-    total = entries.new_zeros(grid).index_add(1, index, (entries - highest).exp())[:, index]
-    log_total = (total.log() + highest).view_as(over_types)  # gathered before the log: no child without a parent
-    return (log_likelihood - log_total.unsqueeze(2)).exp().flatten(3)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from capsbench.models.output import Network
 from capsbench.run.folder import RunFolder, write_whole
 
 log = logging.getLogger(__name__)
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Progress:
-    """How far a training is."""
+    """How far a training is. familiar_error in %, of the last look; matched: it is that of the run to be matched."""
 
     epoch: int = 0
     step: int = 0
@@ -24,7 +25,8 @@ class Progress:
     rows: list[dict[str, Any]] = field(default_factory=list)  # metrics.csv so far
     best_epoch: int = 0
     best_accuracy: float = -1.0
-    familiar_accuracy: float = -1.0
+    familiar_error: float | None = None
+    matched: bool = False
 
 
 @dataclass
@@ -32,12 +34,12 @@ class State:
     """All that a training changes. best: the weights of the best validation epoch, under early stopping."""
 
     progress: Progress
-    model: nn.Module
+    model: Network
     optimizer: torch.optim.Optimizer
     best: dict[str, Tensor] = field(default_factory=dict)
 
 
-def resume(folder: RunFolder, identity: dict[str, str], state: State) -> None:
+def resume(folder: RunFolder, identity: Mapping[str, Any], state: State) -> None:
     """Bring a new training to where its checkpoint is, if that is whole and of the same configuration and code."""
     if not folder.checkpoint_path.exists():
         return
@@ -47,7 +49,7 @@ def resume(folder: RunFolder, identity: dict[str, str], state: State) -> None:
     except Exception:  # torch raises many kinds for a torn file
         log.warning("the checkpoint is damaged: training starts afresh")
         return
-    if saved["identity"] != identity:
+    if saved["identity"] != dict(identity):
         log.warning("the checkpoint has another configuration or another version of the code: training starts afresh")
         return
     state.progress = Progress(**saved["progress"])
@@ -58,10 +60,10 @@ def resume(folder: RunFolder, identity: dict[str, str], state: State) -> None:
     log.info("continues after epoch %d", state.progress.epoch)
 
 
-def save_checkpoint(folder: RunFolder, identity: dict[str, str], state: State, finished: bool = False) -> None:
+def save_checkpoint(folder: RunFolder, identity: Mapping[str, Any], state: State, finished: bool = False) -> None:
     """Write the checkpoint; a finished training needs no optimizer, which is most of the size."""
     content = {
-        "identity": identity, "progress": asdict(state.progress), "model": state.model.state_dict(),
+        "identity": dict(identity), "progress": asdict(state.progress), "model": state.model.state_dict(),
         "best": state.best, "optimizer": None if finished else state.optimizer.state_dict(),
     }  # fmt: skip
     save_tensors(folder.checkpoint_path, content)

@@ -1,7 +1,7 @@
 """Finished runs, read back from their folders: the network, what it was trained on, and what came of it."""
 
 import json
-import pickle
+import warnings
 import zipfile
 from collections.abc import Mapping
 from functools import cached_property
@@ -15,7 +15,9 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from capsbench.data.tasks.augmentation import standardise
-from capsbench.data.tasks.stereo import CROPS
+from capsbench.data.tasks.cropped import SIDE as WHOLE_SIDE
+from capsbench.data.tasks.cropped import CroppedOptions, central_crops
+from capsbench.data.tasks.stereo import NorbOptions, class_shares, view_of_test
 from capsbench.data.tasks.task import to_unit_range
 from capsbench.errors import InputError
 from capsbench.models import Network, build_model, predict, predicted_classes
@@ -103,40 +105,52 @@ class LoadedRun:
         """
         objects = self.config.data.facts.objects
         device = next(self.model.parameters()).device
+        given = self._checked(images)
         scores = [torch.empty(0, self.config.data.facts.num_classes)]
         with torch.no_grad():
-            for part in filter(len, torch.as_tensor(images).split(BATCH_SIZE)):
-                views = [predict(self.model, view.to(device), objects).scores for view in self.prepare(part)]
-                scores.append(torch.stack(views).mean(dim=0).cpu())
+            for part in filter(len, given.split(BATCH_SIZE)):
+                found = [predict(self.model, view.to(device), objects) for view in self.prepare(part)]
+                shares = [class_shares(output.scores, output.activations) for output in found]
+                scores.append((found[0].scores if len(found) == 1 else torch.stack(shares).mean(dim=0)).cpu())
         return predicted_classes(torch.cat(scores), objects)
 
     def prepare(self, images: Tensor | np.ndarray) -> list[Tensor]:
         """Make of images what the network sees.
 
-        Bytes become floats in [0, 1]. For smallNORB and toynorb, larger images (they are 48x48) are cropped in the
-        centre, or 13 times where the run was tested with `test_crops: 13`, and each crop is standardised to mean 0
-        and std 1. The images of other data sets stay as they are.
+        Bytes become floats in [0, 1]. Whole images of smallNORB, toynorb and CIFAR-10 (48x48, 64x64 or 32x32, by the
+        run's options) are cropped and standardised as in the run's test: in the centre, or 13 times with `test_crops:
+        13`. Crops of the network's size are only standardised; they are refused where the run standardised images
+        before it cropped them. The images of other data sets stay as they are.
 
         Args:
             images: [N, C, H, W], uint8 or floats in [0, 1].
 
         Returns:
-            One float tensor [N, C, H, W] per crop; the network's scores are averaged over them.
+            One float tensor [N, C, H, W] per crop; `predict` averages over them.
 
         Raises:
             InputError: the images have another shape or other values.
         """
-        given = _unit_range(torch.as_tensor(images))
-        data = self.config.data
-        channels, height, width = data.image_shape
-        found = tuple(given.shape[1:])
-        larger = data.facts.in_stereo and len(found) == 3 and min(found[1] - height, found[2] - width) >= 0
-        if found != data.image_shape and not (larger and found[0] == channels):
-            wanted = " x ".join(map(str, data.image_shape))
-            raise InputError(f"images of {data.name} are N x {wanted}, not {' x '.join(map(str, given.shape))}")
-        if not data.facts.in_stereo:
+        given = _unit_range(self._checked(images))
+        options = self.config.data.options
+        if isinstance(options, CroppedOptions):
+            crop = central_crops(given, options.crop)
+            return [standardise(crop) if options.standardise else crop]
+        if not isinstance(options, NorbOptions):
             return [given]
-        return [standardise(crop) for crop in _crops(given, height, getattr(data.options, "test_crops", 1))]
+        views = options.test_crops if given.shape[2] > options.crop else 1
+        return [view_of_test(given, options, view)[0] for view in range(views)]
+
+    def _checked(self, images: Tensor | np.ndarray) -> Tensor:
+        """Return images as a tensor of a shape that the network, or its test, takes."""
+        given = _tensor(images)
+        data = self.config.data
+        shapes = _shapes(data)
+        if given.ndim != 4 or tuple(given.shape[1:]) not in shapes:
+            wanted = " or ".join(f"N x {' x '.join(map(str, shape))}" for shape in shapes)
+            found = " x ".join(map(str, given.shape)) or "a number"
+            raise InputError(f"images of {data.name} are {wanted}, not {found}")
+        return given
 
 
 def load_run(path: str | PathLike[str]) -> LoadedRun:
@@ -217,22 +231,61 @@ def _trained(folder: RunFolder, config: Run) -> Network:
             model = build_model(config.model, config.data.image_shape, config.data.facts.num_classes, **config.options)
         except ValueError as error:
             raise InputError(_of_another_version(folder, folder.read_record() or {}, str(error))) from None
-    try:
-        model.load_state_dict(torch.load(folder.model_path, map_location="cpu", weights_only=True))
-    except FileNotFoundError:
-        raise InputError(f"{folder.model_path}: not there; train the run again") from None
-    except (RuntimeError, ValueError, TypeError, EOFError, OSError, pickle.UnpicklingError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        first = lines[0] if lines else type(error).__name__
-        raise InputError(
-            f"{folder.model_path}: damaged, or of another network ({first[:120]}); train it again"
-        ) from None
+    load_weights(model, folder.model_path)
     return model.eval()
+
+
+def load_weights(model: Network, path: Path) -> None:
+    """Give a network the weights of a model.pt.
+
+    Raises:
+        InputError: the file is missing, damaged, or does not hold the weights of this network.
+    """
+    if not path.is_file():
+        problem = "not a file" if path.exists() else "not there"
+        raise InputError(f"{path}: {problem}; train the run again, with --again")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns about some of the files that it then refuses
+            model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:  # torch raises a dozen kinds for what is no file of its own
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        differs = len(lines) > 1 and "loading state_dict" in lines[0]  # then the next line says in what
+        problem = (lines[1] if differs else "".join(lines[:1])).split(". ")[0][:160]
+        problem = problem if " " in problem else "not a file that torch.save wrote"  # such as a bare KeyError
+        raise InputError(
+            f"{path}: damaged, or of another network ({problem}); train the run again, with --again"
+        ) from None
 
 
 def _of_another_version(folder: RunFolder, record: Mapping[str, Any], problem: str) -> str:
     commit = record.get("commit", "unknown")
     return f"{folder.record_path}: written by another version of capsbench, commit {commit} ({problem})"
+
+
+def _shapes(data: Data) -> list[tuple[int, int, int]]:
+    """Return which (C, H, W) `prepare` takes: that of the network, and that of whole images."""
+    options, seen = data.options, data.image_shape
+    if isinstance(options, CroppedOptions):
+        return list(dict.fromkeys([seen, (seen[0], WHOLE_SIDE, WHOLE_SIDE)]))
+    if not isinstance(options, NorbOptions):
+        return [seen]
+    whole = (seen[0], options.side, options.side)
+    by_whole = options.augment == "after_standardising" and options.standardise_by == "image"
+    return [whole] if by_whole else list(dict.fromkeys([seen, whole]))
+
+
+def _tensor(images: object) -> Tensor:
+    """Return images, whatever was given for them, as a tensor."""
+    try:
+        if not isinstance(images, Tensor):
+            return torch.from_numpy(np.array(images))  # a copy: torch takes no views that run backwards
+        if images.layout == torch.strided:
+            return images.detach()
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    kind = f"{type(images).__name__} of {images.dtype}" if hasattr(images, "dtype") else type(images).__name__
+    raise InputError(f"images are an array or a tensor of uint8 or floats in [0, 1], not {kind}")
 
 
 def _unit_range(images: Tensor) -> Tensor:
@@ -244,16 +297,6 @@ def _unit_range(images: Tensor) -> Tensor:
     if len(images) and not (float(images.min()) >= 0 and float(images.max()) <= 1):
         raise InputError(f"float images lie in [0, 1], not {float(images.min()):g} to {float(images.max()):g}")
     return images.float()
-
-
-def _crops(images: Tensor, side: int, count: int) -> list[Tensor]:
-    """Cut the crops of the test, the central one first, out of images [N, C, H, W] that are no smaller."""
-    room = images.shape[2] - side, images.shape[3] - side
-    crops = []
-    for offsets in CROPS[: count if any(room) else 1]:
-        top, left = (min(max(free // 2 + step, 0), free) for free, step in zip(room, offsets, strict=True))
-        crops.append(images[:, :, top : top + side, left : left + side])
-    return crops
 
 
 def _is_number(value: Any) -> bool:

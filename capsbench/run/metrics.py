@@ -3,9 +3,11 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from capsbench.data.tasks.stereo import class_shares
 from capsbench.data.tasks.task import Task
 from capsbench.models.output import Network, predict, predicted_classes
 
@@ -35,14 +37,19 @@ def coupling_entropy(couplings: Tensor) -> float:
     return float(entropy / math.log(couplings.shape[2]))
 
 
-def correct_and_lengths(scores: Tensor, labels: Tensor) -> Tensor:
-    """Return sums over images [3]: correct predictions, mean score of the right classes and of the wrong ones."""
+def sums_over_images(scores: Tensor, activations: Tensor, labels: Tensor) -> Tensor:
+    """Return sums over images [4] of what training is measured by, from scores and activations [B, K].
+
+    Images whose classes are all predicted; shares of the classes of an image that are predicted; mean activation of
+    the right classes, and of the wrong ones.
+    """
     present = labels.reshape(len(labels), -1)  # [B, S], S = 1 but for pairs
     objects = present.shape[1]
-    right_scores = scores.gather(1, present).sum(dim=1)
-    wrong_score = (scores.sum(dim=1) - right_scores) / (scores.shape[1] - objects)
-    correct = is_correct(scores, labels).to(scores.dtype)
-    return torch.stack([correct.sum(), right_scores.sum() / objects, wrong_score.sum()])
+    predicted = predicted_classes(scores, objects).reshape(len(labels), -1)
+    found = (present.unsqueeze(2) == predicted.unsqueeze(1)).any(dim=2).to(activations.dtype)  # [B, S]
+    right = activations.gather(1, present).sum(dim=1)
+    wrong = (activations.sum(dim=1) - right) / (activations.shape[1] - objects)
+    return torch.stack([found.amin(dim=1).sum(), found.mean(dim=1).sum(), right.sum() / objects, wrong.sum()])
 
 
 def is_correct(scores: Tensor, labels: Tensor) -> Tensor:
@@ -64,3 +71,40 @@ def validate(model: Network, task: Task | None, objects: int) -> dict[str, float
         loss += float(sum(model.loss(output, batch.targets, batch.labels).values())) * len(batch.labels)
         correct += int(is_correct(output.scores, batch.labels).sum())
     return {"loss": loss / len(task.labels), "accuracy": correct / len(task.labels)}
+
+
+@torch.no_grad()
+def classification_error(model: Network, task: Task) -> float:
+    """Return the error in % on all evaluation images of a task with one object each, as `evaluate` counts it."""
+    model.eval()
+    scores = torch.zeros(())
+    for view in range(task.views):
+        found = []
+        for batch in task.eval_batches(EVALUATION_BATCH, view):
+            output = predict(model, batch.images)
+            found.append(output.scores if task.views == 1 else class_shares(output.scores, output.activations))
+        scores = scores.to(found[0]) + torch.cat(found) / task.views
+    return 100 * int((~is_correct(scores, task.labels)).sum()) / len(task.labels)
+
+
+def chance(labels: np.ndarray, objects: int, classes: int) -> float:
+    """Return the share that guessing finds: of one class in an image the most frequent one, of several any S of K.
+
+    labels: int [N], of the images or of the objects that images are made of.
+    """
+    return objects / classes if objects > 1 else float(np.bincount(labels).max() / len(labels))
+
+
+def never_left_chance(accuracies: Sequence[float], images: Sequence[int], guessed: float) -> bool:
+    """Tell whether a training never learnt: in no epoch was it better than guessing.
+
+    Better is by more than 5 standard errors of the share `guessed`, over the images of the epoch, and by more than
+    0.02.
+
+    Args:
+        accuracies: on the training images, by epoch; for several objects in an image the share that was found.
+        images: shown in each epoch.
+        guessed: see `chance`.
+    """
+    margins = [max(5 * math.sqrt(guessed * (1 - guessed) / shown), 0.02) for shown in images]
+    return bool(accuracies) and all(a <= guessed + m for a, m in zip(accuracies, margins, strict=True))

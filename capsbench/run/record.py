@@ -1,5 +1,6 @@
 """What run.yaml says of a run from its start: what was trained, with which code, versions and machine."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from capsbench.run import provenance
@@ -9,13 +10,26 @@ from capsbench.study import Run
 
 
 def finished_status(folder: RunFolder, record: dict[str, Any]) -> str | None:
-    """Return the status of a finished run of the same configuration and code, or None where there is none."""
+    """Return the status of a finished run of the same configuration and code, or None where there is none.
+
+    A run that stopped where it matched another one is finished as long as that one's familiar error is the same.
+    """
     found = folder.read_record()
     if found is None or found["status"] not in ("ok", "diverged"):
         return None
-    same = all(found.get(key) == record[key] for key in ("digest", "code"))
+    same = identity({"code": None, **found}) == identity(record)
     whole = folder.model_path.exists() and folder.metrics_path.exists()
     return str(found["status"]) if same and whole else None
+
+
+def identity(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a training must have in common with a checkpoint that it continues from."""
+    return {"digest": record["digest"], "code": record["code"], "familiar_error": _goal(record)}
+
+
+def _goal(record: Mapping[str, Any]) -> float | None:
+    error: float | None = (record.get("match") or {}).get("familiar_error")
+    return error
 
 
 def first_record(run: Run) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The training of one run, top to bottom: data, model, epochs, checkpoints, the end.
+"""The training of one run, top to bottom: data, model, epochs of steps, checkpoints, the end.
 
 The run folder is the truth. A run killed at any moment continues from its last epoch and ends with the weights of a
 run that was never interrupted: every random draw comes from a stream of (seed, purpose, epoch).
@@ -16,17 +16,29 @@ import torch
 from torch import Tensor
 
 from capsbench.data import fingerprint, make_task, read_split
-from capsbench.data.tasks.splits import stratified_split
+from capsbench.data.tasks.splits import split_indices
 from capsbench.data.tasks.task import Task
 from capsbench.errors import InputError, RunError
+from capsbench.losses import Loss
 from capsbench.models.output import Network, count_parameters
 from capsbench.registry import MODELS
 from capsbench.run import provenance
 from capsbench.run.checkpoint import Progress, State, resume, save_checkpoint, save_tensors
 from capsbench.run.device import claimed_device, describe
+from capsbench.run.diagnostics import diagnose
 from capsbench.run.folder import RunFolder
-from capsbench.run.metrics import Diverged, check_finite, correct_and_lengths, coupling_entropy, validate
-from capsbench.run.record import finished_status, first_record
+from capsbench.run.match import Goal, matched_run, outcome
+from capsbench.run.metrics import (
+    Diverged,
+    chance,
+    check_finite,
+    coupling_entropy,
+    never_left_chance,
+    sums_over_images,
+    validate,
+)
+from capsbench.run.record import finished_status, first_record, identity
+from capsbench.run.schedule import Schedule
 from capsbench.run.tracking import Tracker
 from capsbench.streams import stream_seed
 from capsbench.study import Run, Training
@@ -35,6 +47,7 @@ log = logging.getLogger(__name__)
 
 STEPS_BETWEEN_CHECKS = 50  # of finiteness: each one waits for the GPU
 SECONDS_BETWEEN_LINES = 5
+DIAGNOSED_IMAGES = 100
 
 
 def train(
@@ -64,12 +77,13 @@ def train(
         The status, `ok` or `diverged`.
 
     Raises:
-        InputError: the run cannot be trained as it is configured.
-        RunError: a fault of the machine; run.yaml then has the status `failed`.
+        InputError: the run cannot be trained as it is configured, or the run that it is matched to is to come first.
+        RunError: a fault of the machine, or the run that it is matched to diverged; run.yaml then has the status
+            `failed`.
     """
     folder = RunFolder.of(results, run.study, run.key)
     with folder.locked():
-        record = first_record(run)
+        record = first_record(run) | {"match": matched_run(run, results)}
         if again:
             folder.checkpoint_path.unlink(missing_ok=True)
         elif (finished := finished_status(folder, record)) is not None:
@@ -117,8 +131,8 @@ def _train_on(
     training = run.training
     torch.use_deterministic_algorithms(training.deterministic)
     torch.backends.cudnn.benchmark = not training.deterministic
-    task, validation, familiar = _tasks(run, root, device, record)
-    steps_per_epoch = math.ceil(task.epoch_images / training.batch_size)
+    task, validation, goal = _tasks(run, root, device, record)
+    schedule = Schedule(training, task.epoch_images)
 
     # initialised on the CPU, alike on every device
     torch.manual_seed(stream_seed(run.seed, "initialisation"))
@@ -126,43 +140,44 @@ def _train_on(
         model: Network = MODELS.build(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
     except ValueError as error:
         raise InputError(str(error)) from None
+    for module in model.modules():
+        if isinstance(module, Loss):
+            module.begin(schedule.steps, schedule.stretch)
     model.to(device)
     record["parameters"] = count_parameters(model)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
     )
     state = State(Progress(), model, optimizer)
-    identity = {"digest": run.digest, "code": record["code"]}
-    resume(folder, identity, state)
+    resume(folder, identity(record), state)
     progress = state.progress
     tracker.log(progress.rows)
     last_line = -math.inf
 
     try:
-        while progress.epoch < training.epochs and not _stops_early(progress, training):
+        while not _is_over(progress, schedule, training):
             started = time.perf_counter()
             epoch = progress.epoch + 1
             torch.manual_seed(stream_seed(run.seed, "dropout", epoch))
-            row = _train_epoch(model, optimizer, task, run, epoch, progress.step, steps_per_epoch)
-            speed = task.epoch_images / (time.perf_counter() - started)
+            looks = goal.seconds
+            row = _train_epoch(state, task, run, schedule, goal)
+            speed = row["images"] / (time.perf_counter() - started - (goal.seconds - looks))
             row |= {f"validation_{k}": v for k, v in validate(model, validation, run.data.facts.objects).items()}
-            if familiar is not None:
-                row["familiar_accuracy"] = validate(model, familiar, run.data.facts.objects)["accuracy"]
-                progress.familiar_accuracy = row["familiar_accuracy"]
             seconds = time.perf_counter() - started
             row |= {"seconds": round(seconds, 3), "images_per_second": round(speed, 1)}
 
-            progress.epoch, progress.step = epoch, progress.step + steps_per_epoch
+            progress.epoch, progress.step = epoch, row["step"]
             progress.seconds += seconds
             progress.rows.append(row)
             if training.early_stopping and row["validation_accuracy"] > progress.best_accuracy:
                 progress.best_epoch, progress.best_accuracy = epoch, row["validation_accuracy"]
                 state.best = {k: v.detach().clone() for k, v in model.state_dict().items()}
-            save_checkpoint(folder, identity, state)
+            save_checkpoint(folder, identity(record), state)
             folder.write_metrics(progress.rows)
             tracker.log([row])
-            if time.perf_counter() - last_line > SECONDS_BETWEEN_LINES or epoch == training.epochs:
-                log.info("%s  %s", label, _progress_line(row, training.epochs, progress))
+            over = _is_over(progress, schedule, training)
+            if time.perf_counter() - last_line > SECONDS_BETWEEN_LINES or over:
+                log.info("%s  %s", label, _progress_line(row, schedule, progress, over))
                 last_line = time.perf_counter()
             reached(epoch)
         record["status"] = "ok"
@@ -177,56 +192,61 @@ def _train_on(
     folder.write_metrics(progress.rows)
     save_tensors(folder.model_path, weights)
     if record["status"] == "ok":
-        save_checkpoint(folder, identity, state, finished=True)
+        save_checkpoint(folder, identity(record), state, finished=True)
     record |= {
         "epochs": progress.epoch, "kept_epoch": progress.best_epoch or progress.epoch, "steps": progress.step,
+        "images": sum(row["images"] for row in progress.rows),
+        "match": outcome(record["match"], progress),
+        "stuck_at_chance": _is_stuck(progress, record),
         "seconds": round(progress.seconds, 3), "finished": provenance.now(),
     }  # fmt: skip
+    record |= _why_stuck(record, model, run, task)
 
 
-def _tasks(run: Run, root: Path, device: torch.device, record: dict[str, Any]) -> tuple[Task, Task | None, Task | None]:
-    """Read the training set onto the device -> the tasks of training, validation and the familiar test."""
+def _why_stuck(record: dict[str, Any], model: Network, run: Run, task: Task) -> dict[str, Any]:
+    if not record["stuck_at_chance"]:
+        return {}
+    return {"diagnostics": diagnose(model, run, next(task.eval_batches(DIAGNOSED_IMAGES)).images)}
+
+
+def _tasks(run: Run, root: Path, device: torch.device, record: dict[str, Any]) -> tuple[Task, Task | None, Goal]:
+    """Read the training set onto the device -> the tasks of training and validation, and what ends a matched run."""
     raw = read_split(run.data, root, "train")
-    train_indices, validation_indices = stratified_split(
-        torch.from_numpy(raw.labels), run.data.validation_images, run.data.train_images, run.data.split_seed
-    )
-    task = make_task(run.data, raw.take(train_indices.numpy()), "train", device)
+    train_indices, validation_indices = split_indices(run.data, raw, run.data.split_seed)
+    shown = raw.take(train_indices.numpy())
+    task = make_task(run.data, shown, "train", device)
     validation, familiar = None, None
     if len(validation_indices):
         validation = make_task(run.data, raw.take(validation_indices.numpy()), "validation", device)
-    if run.training.stop_at_familiar_accuracy:
+    if record["match"]:
         familiar = make_task(run.data, read_split(run.data, root, "familiar"), "familiar", device)
     record["data"] = {
         "fingerprint": fingerprint([raw.images, raw.labels, *raw.factors.values()]),
         "train_images": len(train_indices), "validation_images": len(validation_indices),
         "epoch_images": task.epoch_images, "unofficial": list(raw.unofficial),
+        "chance": chance(shown.labels, run.data.facts.objects, run.data.facts.num_classes),
     }  # fmt: skip
-    return task, validation, familiar
+    return task, validation, Goal(record["match"], run.key, familiar)
 
 
-def _train_epoch(
-    model: Network,
-    optimizer: torch.optim.Optimizer,
-    task: Task,
-    run: Run,
-    epoch: int,
-    first_step: int,
-    steps_per_epoch: int,
-) -> dict[str, Any]:
-    """Train one epoch -> its row of metrics. Raises Diverged."""
-    training = run.training
+def _train_epoch(state: State, task: Task, run: Run, schedule: Schedule, goal: Goal) -> dict[str, Any]:
+    """Train one epoch, or the part of it until the training is over -> its row of metrics. Raises Diverged."""
+    training, model, optimizer, progress = run.training, state.model, state.optimizer, state.progress
+    epoch, step = progress.epoch + 1, progress.step
     model.train()
     parameters = list(model.parameters())
+    kernels = [p for p in parameters if p.ndim > 1]
     history: list[Tensor] = []  # per step: gradient norm and the parts of the loss; stays on the device
-    scores: list[Tensor] = []
-    labels: list[Tensor] = []
-    step, names, output, rate = first_step, ["gradient_norm"], None, 0.0
+    sums: list[Tensor] = []
+    names, output, rate, images = ["gradient_norm"], None, 0.0, 0
     for batch in task.train_batches(training.batch_size, training.augmentation, run.seed, epoch):
-        rate = learning_rate(training, step, steps_per_epoch)
+        rate = schedule.learning_rate(step)
         for group in optimizer.param_groups:
             group["lr"] = rate
         output = model(batch.images, batch.labels)
         parts = model.loss(output, batch.targets, batch.labels)
+        if training.l2:
+            parts["l2"] = training.l2 * torch.stack([kernel.square().sum() for kernel in kernels]).sum()
         optimizer.zero_grad()
         torch.stack(list(parts.values())).sum().backward()
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
@@ -235,61 +255,56 @@ def _train_epoch(
         optimizer.step()
 
         step += 1
+        images += len(batch.labels)
         names = ["gradient_norm", *parts]
         history.append(torch.stack([norm, *parts.values()]).detach())
-        scores.append(output.scores.detach())
-        labels.append(batch.labels)
+        activations = output.scores if output.activations is None else output.activations
+        sums.append(sums_over_images(output.scores.detach(), activations.detach(), batch.labels))
         if step % STEPS_BETWEEN_CHECKS == 0:
             check_finite(history[-STEPS_BETWEEN_CHECKS:], names, step)
+        if goal.is_set and schedule.looks(step):
+            goal.look(model, progress)
+        if progress.matched or step == schedule.steps:
+            break
     check_finite(history, names, step)
 
     assert output is not None
     means = dict(zip(names, torch.stack(history).double().mean(dim=0).tolist(), strict=True))
-    sums = correct_and_lengths(torch.cat(scores), torch.cat(labels))
-    accuracy, right_length, wrong_length = (sums / task.epoch_images).tolist()
+    accuracy, found, right, wrong = (torch.stack(sums).sum(dim=0) / images).tolist()
     has_capsules = output.poses is not None
     return {
-        "epoch": epoch, "step": step, "learning_rate": rate,
+        "epoch": epoch, "step": step, "images": images, "learning_rate": rate,
         "gradient_norm": means.pop("gradient_norm"),
         "train_loss": sum(means.values()),
         **{f"train_{name}_loss": value for name, value in means.items()},
         "train_accuracy": accuracy,
-        "right_capsule_length": right_length if has_capsules else None,
-        "wrong_capsule_length": wrong_length if has_capsules else None,
+        "train_per_digit_accuracy": found if run.data.facts.objects > 1 else None,
+        "right_capsule_length": right if has_capsules else None,
+        "wrong_capsule_length": wrong if has_capsules else None,
         "coupling_entropy": None if output.couplings is None else coupling_entropy(output.couplings),
+        "familiar_error": progress.familiar_error,
     }  # fmt: skip
 
 
-def learning_rate(training: Training, step: int, steps_per_epoch: int) -> float:
-    """Return the rate at a step (from 0): warm-up, then exponential decay down to a floor.
-
-    S17's authors' code decays smoothly by 0.96 every 2000 steps. With `lr_decay_unit` epoch the same holds for
-    epochs, which a smooth decay counts in fractions.
-    """
-    if training.lr_decay_unit == "step":
-        time = step / training.lr_decay_every
-    else:
-        time = step / steps_per_epoch / training.lr_decay_every
-    if training.lr_decay_staircase:
-        time = math.floor(time)
-    rate: float = max(training.learning_rate * training.lr_decay**time, training.lr_floor)
-    if step < training.warmup_steps:
-        rate *= (step + 1) / training.warmup_steps
-    return rate
-
-
-def _stops_early(progress: Progress, training: Training) -> bool:
-    if training.stop_at_familiar_accuracy:
-        return progress.familiar_accuracy >= training.stop_at_familiar_accuracy
+def _is_over(progress: Progress, schedule: Schedule, training: Training) -> bool:
+    if progress.step >= schedule.steps or progress.matched:
+        return True
     if training.early_stopping is None or not progress.best_epoch:
         return False
     return progress.epoch - progress.best_epoch >= training.early_stopping
 
 
-def _progress_line(row: dict[str, Any], epochs: int, progress: Progress) -> str:
+def _is_stuck(progress: Progress, record: dict[str, Any]) -> bool:
+    found = [row["train_per_digit_accuracy"] for row in progress.rows]
+    accuracies = [row["train_accuracy"] if f is None else f for f, row in zip(found, progress.rows, strict=True)]
+    return never_left_chance(accuracies, [row["images"] for row in progress.rows], record["data"]["chance"])
+
+
+def _progress_line(row: dict[str, Any], schedule: Schedule, progress: Progress, over: bool) -> str:
     accuracy = row["train_accuracy"] if row["validation_accuracy"] is None else row["validation_accuracy"]
-    left = round(progress.seconds / progress.epoch * (epochs - progress.epoch))
+    familiar = "" if progress.familiar_error is None else f"familiar error {progress.familiar_error:.2f} %  "
+    left = 0 if over else round(progress.seconds / progress.step * (schedule.steps - progress.step))
     return (
-        f"epoch {progress.epoch}/{epochs}  loss {row['train_loss']:.4f}  accuracy {accuracy:.2%}  "
-        f"{left // 60}m{left % 60:02d}s left"
+        f"epoch {progress.epoch}/{schedule.epochs}  loss {row['train_loss']:.4f}  accuracy {accuracy:.2%}  "
+        f"{familiar}{left // 60}m{left % 60:02d}s left"
     )

@@ -9,13 +9,17 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 Split = Literal["train", "validation", "familiar", "test"]
-Table = Literal["sabour-table1", "affnist", "hinton-table1", "hinton-table2"]
+Table = Literal["sabour-table1", "affnist", "hinton-table1", "hinton-table2", "natural-images"]
 
 
 class DataOptions(BaseModel):
     """What a study may set of a data set: nothing, unless a data set has options of its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def augmentation(self, usual: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the papers do to training images under these options; `usual` is the data set's."""
+        return usual
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,9 @@ class DataSet:
     task: (arrays, split, options, device) -> what makes batches of them, see capsbench.data.tasks.
     image_shape: (C, H, W) of what a network sees, with the default options. train_items, test_items: of the arrays
     that it is made from (digits, for pairs of digits). folder: of its raw files, below ROOT; test_folder likewise.
-    augmentation: what the papers do to training images, the default of `training.augmentation`. paper: the data set of
-    the papers that this is, or stands in for. objects: in an image.
+    augmentation: what the papers do to training images, the default of `training.augmentation`. training: defaults of
+    other keys of `training`, where the papers train it by another protocol. paper: the data set of the papers that
+    this is, or stands in for. objects: in an image.
     """
 
     name: str
@@ -48,6 +53,7 @@ class DataSet:
     select: Callable[..., Any] | None = None
     options: type[DataOptions] = DataOptions
     augmentation: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
     objects: int = 1
     read_test: Callable[..., Any] | None = None
     download_test: Callable[[Path], None] | None = None
@@ -87,7 +93,17 @@ class DataSet:
         """Return the papers' table that its results stand in."""
         if self.in_stereo:
             return "hinton-table1" if getattr(options, "view", "full") == "full" else "hinton-table2"
+        if self.paper in ("cifar10", "svhn", "fashion-mnist"):
+            return "natural-images"
         return "affnist" if self.image_shape[1:] == (40, 40) else "sabour-table1"
+
+    def default_augmentation(self, options: DataOptions) -> Mapping[str, Any]:
+        """Return what the papers do to training images under options."""
+        return options.augmentation(self.augmentation)
+
+    def takes_brightness(self, options: DataOptions) -> bool:
+        """Tell whether brightness and contrast of training images may be changed: where images are standardised."""
+        return self.in_stereo or bool(getattr(options, "standardise", False))
 
     def has_familiar_test(self, options: DataOptions) -> bool:
         """Tell whether the test differs from training by design, so that there is a familiar test beside it."""

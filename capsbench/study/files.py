@@ -4,6 +4,7 @@ import difflib
 import inspect
 import json
 import re
+import stat
 import types
 import typing
 from collections.abc import Mapping
@@ -19,9 +20,17 @@ from capsbench.registry import Options, key_path, unknown_member
 
 Model = TypeVar("Model", bound=BaseModel)
 
+# Limits far above any study: what is beyond them is another file, or was made to exhaust the memory.
+LARGEST_FILE = 1 << 20  # bytes
+DEEPEST = 40  # lists and mappings in one another
+MOST_VALUES = 50_000  # values of a file, with every alias (*name) written out
+
 
 class _Loader(yaml.SafeLoader):
-    """YAML as people expect it: 1e-3 is a number, yes and no are words, a key given twice is an error."""
+    """YAML as people expect it: 1e-3 is a number, yes and no are words, a key given twice is an error.
+
+    A file that is nested too deeply, or holds too many values once its aliases are written out, is an error too.
+    """
 
     yaml_implicit_resolvers = {  # noqa: RUF012
         letter: [(tag, regex) for tag, regex in rules if tag not in _REPLACED]
@@ -29,18 +38,47 @@ class _Loader(yaml.SafeLoader):
         for _REPLACED in [("tag:yaml.org,2002:float", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")]
     }
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        self.flatten_mapping(node)  # merge keys: <<: *base
+    depth = 0
+    composed = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self.depth += 1
+        self.composed += 1
+        if self.depth > DEEPEST:
+            mark = self.get_mark()
+            raise yaml.MarkedYAMLError(problem=f"nested more than {DEEPEST} deep", problem_mark=mark)
+        if self.composed > MOST_VALUES:
+            raise yaml.MarkedYAMLError(problem=f"more than {MOST_VALUES:,} values", problem_mark=self.get_mark())
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen: set[str] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                problem = f"key {key!r} is not a word; put it in quotes"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"key '{key}' is there twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+        for key, _ in node.value:  # before mappings are merged into it, whose keys it may replace
+            if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
+                found = key.value if isinstance(key, yaml.ScalarNode) else "that is a list or a mapping"
+                problem = f"key {found} is not a word; put it in quotes"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"key '{key.value}' is there twice", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return node
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None and _values(node, {}) > MOST_VALUES:
+            problem = f"more than {MOST_VALUES:,} values once its aliases (*name) are written out"
+            raise yaml.MarkedYAMLError(problem=problem)
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError):  # !!int x, a number of 5,000 digits
+            problem = f"{str(node.value)[:30]!r} is no value of the type {node.tag.split(':')[-1]}"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
 
 
 _Loader.add_implicit_resolver(
@@ -51,14 +89,32 @@ _Loader.add_implicit_resolver(
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|True|false|False)$"), list("tTfF"))
 
 
+def _values(node: yaml.Node, counted: dict[int, int]) -> int:
+    """Count the values of a node as if every alias were written out; `counted` holds those of the nodes so far.
+
+    Raises:
+        MarkedYAMLError: the node holds an alias of itself.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in counted:
+        counted[id(node)] = -1  # not finished
+        inner = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        counted[id(node)] = 1 + sum(_values(part, counted) for part in inner)
+    if counted[id(node)] < 0:
+        raise yaml.MarkedYAMLError(problem="an alias (*name) within what it names", problem_mark=node.start_mark)
+    return counted[id(node)]
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a study file into plain values. Raises InputError where it is missing or not a YAML mapping."""
+    """Read a study file into plain values.
+
+    Raises:
+        InputError: the file is missing, is not a text file of reasonable size, or does not hold a YAML mapping.
+    """
+    text = _text(path)
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such study file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
+        raw = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise InputError(f"{path}: {line}not valid YAML: {error.problem or error.context}") from None
@@ -67,6 +123,27 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise InputError(f"{path}: a study is a mapping of keys (name, seeds, experiments, variants, ...)")
     return raw
+
+
+def _text(path: Path) -> str:
+    """Read a whole study file. A pipe is refused unopened: opening one waits for somebody to write into it."""
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            what = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+            raise InputError(f"{path}: is {what}; a study is a YAML file")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such study file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if len(content) > LARGEST_FILE:
+        raise InputError(f"{path}: is larger than {LARGEST_FILE >> 20} MiB, so it is no study; a study is a YAML file")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is no UTF-8 text (byte {error.start}); a study is a YAML file") from None
 
 
 def check(

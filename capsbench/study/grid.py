@@ -1,16 +1,17 @@
 """From a study file to its runs: each experiment, variant, combination of a grid and seed, with checked options."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 from capsbench.registry import MODELS, no_such
+from capsbench.study.contrasts import Contrast, expand_contrasts
 from capsbench.study.data_sets import Table, catalogue
 from capsbench.study.files import check, read_yaml, refuse
 from capsbench.study.schema import Data, Run, Study, Training
-from capsbench.study.validation import check_data, check_protocol
+from capsbench.study.validation import check_data, check_matches, check_protocol, data_defaults, layered
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Plan:
     study: Study
     data: Mapping[str, Data]  # by experiment
     runs: tuple[Run, ...]
+    contrasts: tuple[Contrast, ...] = ()
 
     def run(self, key: str) -> Run:
         """Find a run by EXPERIMENT/VARIANT/seedN; raises KeyError."""
@@ -57,7 +59,9 @@ def load_plan(path: Path) -> Plan:
         if keys.count(key) > 1:  # they would share a folder
             experiment, variant, _ = key.split("/")
             refuse(path, f"experiments.{experiment}", f"variant '{variant}' is there twice, from a grid")
-    return Plan(path, study, data, runs)
+    bases = {name: experiment.variants or list(study.variants) for name, experiment in study.experiments.items()}
+    contrasts = expand_contrasts(path, study.contrasts, bases, study.variants, runs)
+    return Plan(path, study, data, runs, contrasts)
 
 
 def _data(raw: dict[str, Any], study: Study, path: Path, experiment: str) -> Data:
@@ -76,21 +80,53 @@ def _data(raw: dict[str, Any], study: Study, path: Path, experiment: str) -> Dat
 
 def _runs(raw: dict[str, Any], study: Study, path: Path, data: Mapping[str, Data]) -> Iterator[Run]:
     for experiment, settings in study.experiments.items():
+        cells = []
         for base in settings.variants or study.variants:
             for cell in _cells(raw, path, experiment, base):
                 check_protocol(cell.training, data[experiment], path, experiment, cell.where)
-                for seed in study.seeds:
-                    yield Run(
-                        study=study.name, experiment=experiment, variant=cell.name, label=cell.label, seed=seed,
-                        data=data[experiment], model=cell.model, options=cell.options, training=cell.training,
-                    )  # fmt: skip
+                cells.append(cell)
+        _check_matches(raw, study, path, data[experiment], experiment, cells)
+        by_name = {cell.name: cell for cell in cells}
+        for cell in cells:
+            for seed in study.seeds:
+                yield _run(study, experiment, data[experiment], by_name, cell, seed)
+
+
+def _run(study: Study, experiment: str, data: Data, cells: Mapping[str, "_Cell"], cell: "_Cell", seed: int) -> Run:
+    """Make the run of a cell, which rests on the run that it is matched to."""
+    matched = None if cell.training.match is None else cells[cell.training.match]
+    return Run(
+        study=study.name, experiment=experiment, variant=cell.name, label=cell.label, seed=seed,
+        data=data, model=cell.model, options=cell.options, training=cell.training,
+        matched_digest=None if matched is None else _run(study, experiment, data, cells, matched, seed).digest,
+    )  # fmt: skip
+
+
+def _check_matches(
+    raw: dict[str, Any], study: Study, path: Path, data: Data, experiment: str, cells: Sequence["_Cell"]
+) -> None:
+    """Refuse what cannot be matched, naming the layer of the file that asks for it."""
+    bases = {cell.name: cell.base for cell in cells}
+
+    def where(name: str) -> str:
+        variant = raw["variants"][bases[name]]
+        if "training.match" in (variant.get("grid") or {}):
+            return f"variants.{bases[name]}.grid.training.match"
+        layers = {f"variants.{bases[name]}.": variant, f"experiments.{experiment}.": raw["experiments"][experiment]}
+        place = next((place for place, layer in layers.items() if "match" in (layer.get("training") or {})), "")
+        return f"{place}training.match"
+
+    check_matches({cell.name: cell.training.match for cell in cells}, data, path, where)
+    if any(cell.training.match is not None for cell in cells) and "familiar" not in study.evaluations:
+        refuse(path, "evaluations", "'familiar' must be among them where a training has 'match': it is what is matched")
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """One combination of a variant's grid; where: its place in the file."""
+    """One combination of the grid of a variant, `base`; where: its place in the file."""
 
     name: str
+    base: str
     label: str
     where: str
     model: str
@@ -104,15 +140,15 @@ def _cells(raw: dict[str, Any], path: Path, experiment: str, base: str) -> Itera
     if variant["model"] not in MODELS.names():
         refuse(path, f"variants.{base}.model", no_such("model", variant["model"], MODELS.names()))
     where = f"variants.{base}" + (".grid" if grid else "")
-    usual: dict[str, Any] = {"augmentation": catalogue()[raw["experiments"][experiment]["data"]["name"]].augmentation}
+    usual = data_defaults(catalogue()[raw["experiments"][experiment]["data"]["name"]])
     for layer in (raw, raw["experiments"][experiment], variant):
-        usual = _merge(usual, layer.get("training") or {})
+        usual = layered(usual, layer.get("training") or {})
     for values in itertools.product(*grid.values()):
-        options, training = dict(variant.get("options") or {}), usual
+        options, own = dict(variant.get("options") or {}), dict[str, Any]()
         # a group before the options in it, whichever comes first in the file
         for key, value in sorted(zip(grid, values, strict=True), key=lambda axis: axis[0].count(".")):
             if key.startswith("training."):
-                training = _merge(training, _put({}, key.removeprefix("training.").split("."), value))
+                own = _put(own, key.removeprefix("training.").split("."), value)
             else:
                 _refuse_twice(path, base, variant.get("options") or {}, options, key)
                 group = key.split(".")[0]
@@ -121,9 +157,9 @@ def _cells(raw: dict[str, Any], path: Path, experiment: str, base: str) -> Itera
                 options = _put(options, key.split("."), value)
         axes = [(key.split(".")[-1], value, _names_suffice(grid[key])) for key, value in zip(grid, values, strict=True)]
         name = "-".join([base, *(_label(*axis) for axis in axes)])
-        checked = check(Training, training, path, f"{where}.training")
+        checked = check(Training, layered(usual, own), path, f"{where}.training")
         plain = _options(variant["model"], options, path, base, grid)
-        yield _Cell(name, _title(variant, name, axes), where, variant["model"], plain, checked)
+        yield _Cell(name, base, _title(variant, name, axes), where, variant["model"], plain, checked)
 
 
 def _options(
@@ -201,11 +237,3 @@ def _label(name: str, value: Any, by_name: bool = False, gap: str = "") -> str:
 
 def _as_name(text: str) -> str:
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
-
-
-def _merge(base: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in update.items():
-        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
-        merged[key] = _merge(base[key], value) if both else value
-    return merged

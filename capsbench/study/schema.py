@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
-from capsbench.registry import PROTOCOLS, Count, Fraction, NonNegative, Positive, no_such
+from capsbench.registry import PROTOCOLS, Count, Fraction, NonNegative, Positive, Said, no_such
+from capsbench.study.contrasts import Family
 from capsbench.study.data_sets import DataOptions, DataSet, Table, catalogue
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
-Plot = Literal["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"]
+Plot = Literal["learning_curves", "error_by_variant", "contrasts", "routing_iterations", "reconstructions"]
 
 
 def _is_protocol(name: str) -> str:
@@ -25,6 +26,9 @@ def _is_protocol(name: str) -> str:
 
 
 Protocol = Annotated[str, AfterValidator(_is_protocol)]
+
+
+DEFAULT_STEPS = 300_000
 
 
 class Strict(BaseModel):
@@ -47,39 +51,107 @@ class Augmentation(Strict):
     contrast: Fraction = Field(0.0, description="smallNORB alone: 0.8 draws a factor from 0.2 to 1.8; there 0.8")
 
 
-class Training(Strict):
-    """The protocol of training. Defaults are those of S17 and its authors' code; the paper gives no length."""
+def _not_both_lengths(schema: dict[str, Any]) -> None:
+    """Say in the JSON schema that steps and epochs are not both set."""
+    whole = {name: {"type": "integer"} for name in ("steps", "epochs")}
+    schema["not"] = {"properties": whole, "required": list(whole)}
 
-    epochs: Count = Field(50, description="passes over the training images")
-    batch_size: Count = Field(128, description="images per step; the last batch of an epoch may be smaller")
-    learning_rate: Positive = Field(0.001, description="of Adam, at the start")
+
+class Training(Strict):
+    """The protocol of training. Defaults are those of S17 and its authors' code."""
+
+    model_config = ConfigDict(json_schema_extra=_not_both_lengths)
+
+    steps: Annotated[
+        Count | None,
+        Said(
+            paper="no length",
+            code="300,000, which take the rate to 2.2e-6",
+            note="S17, command of the authors' README; H18's flag allows 2,000,000",
+        ),
+    ] = Field(DEFAULT_STEPS, description="length in batches; null where epochs are set")
+    epochs: Count | None = Field(
+        None, description="length in passes over the training images, instead of steps; the inner of two layers counts"
+    )
+    batch_size: Annotated[
+        Count, Said(paper="no number", code="S17: 128; H18: 64", note="of the whole step, whatever the number of GPUs")
+    ] = Field(128, description="images per step; the last batch of an epoch may be smaller")
+    learning_rate: Annotated[
+        Positive,
+        Said(paper="S17: TensorFlow's default for Adam, 0.001; H18: none", code="S17: 0.001; H18: 0.01 as stored"),
+    ] = Field(0.001, description="of Adam, at the start")
     lr_decay: Annotated[float, Field(gt=0, le=1)] = Field(0.96, description="factor per lr_decay_every")
-    lr_decay_every: Count = Field(2000, description="length of one decay, in lr_decay_unit")
+    lr_decay_every: Annotated[
+        Count,
+        Said(
+            paper="10 times longer on MultiMNIST, so 20,000 steps",
+            code="S17: 2,000; H18: 20,000",
+            note="S17, 6.2; the default follows the data set",
+        ),
+    ] = Field(2000, description="length of one decay, in lr_decay_unit; by default 20,000 for pairs of digits")
     lr_decay_unit: Literal["step", "epoch"] = Field("step", description="unit of lr_decay_every")
     lr_decay_staircase: bool = Field(False, description="by whole steps of lr_decay_every, else smoothly")
-    lr_floor: NonNegative = Field(1e-6, description="lowest learning rate")
+    lr_floor: Annotated[
+        NonNegative, Said(paper="no number", code="S17: 1e-6; H18: none unless its flag clip_lr is set, then 1e-6")
+    ] = Field(1e-6, description="lowest learning rate")
+    schedule: Literal["absolute", "scaled"] = Field(
+        "absolute",
+        description="scaled: the decay of the rate and the schedule of the loss go over this training, however long, "
+        "as they would over schedule_steps",
+    )
+    schedule_steps: Count = Field(DEFAULT_STEPS, description="length that a scaled schedule is written for, in steps")
     warmup_steps: Annotated[int, Field(ge=0)] = Field(0, description="steps of linear rise from zero")
     weight_decay: NonNegative = Field(0.0, description="decoupled (AdamW)")
+    l2: Annotated[
+        NonNegative,
+        Said(
+            paper="not mentioned", code="S17: none; H18: 1e-7", note="a public reproduction of H18 calls it essential"
+        ),
+    ] = Field(0.0, description="l2 x |w|^2, summed over all kernels (parameters of 2 or more axes), joins the loss")
     gradient_clip: Positive | None = Field(None, description="largest norm of the whole gradient; null: none")
     augmentation: Augmentation = Field(Augmentation(), description="by default what the papers do to the data set")
     early_stopping: Count | None = Field(
         None,
         description="stop after this number of epochs without a better validation accuracy, and keep the best epoch",
     )
-    stop_at_familiar_accuracy: Fraction | None = Field(
+    match: Annotated[
+        Name | None,
+        Said(
+            paper="capsules stop where their familiar error matches that of the fully trained CNN",
+            note="H18, 5.1; S17 stops its affNIST networks at 99.23 and 99.22 %",
+        ),
+    ] = Field(
         None,
-        description="stop once the familiar test reaches it, as the papers do where the test is on novel views or "
-        "transforms, so that networks are compared at equal familiar accuracy; the novel test is never looked at",
+        description="stop once the familiar error is not above that of the run of this variant, of the same "
+        "experiment and seed, which is trained and evaluated first; the novel test is never looked at",
     )
+    match_every: Count = Field(100, description="steps between two looks at the familiar test, where match is set")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
     threads: Count = Field(1, description="CPU threads a run computes with; part of what fixes the bytes")
     deterministic: bool = Field(False, description="deterministic kernels on a GPU too, at some cost")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        """Leave one of steps and epochs set: null is as good as unset, and neither means the default."""
+        steps_are_set = "steps" in self.model_fields_set and self.steps is not None
+        if self.epochs is not None and steps_are_set:
+            raise ValueError(f"steps {self.steps} and epochs {self.epochs} are two lengths of one training; set one")
+        self.__dict__["steps"] = None if self.epochs is not None else self.steps or DEFAULT_STEPS
+        return self
 
     @model_validator(mode="after")
     def _rate_above_floor(self) -> Self:
         if self.lr_floor > self.learning_rate:
             raise ValueError(f"lr_floor {self.lr_floor:g} is above learning_rate {self.learning_rate:g}")
         return self
+
+    def steps_per_epoch(self, images_per_epoch: int) -> int:
+        """Return the number of batches of an epoch; the last one may be short."""
+        return -(-images_per_epoch // self.batch_size)
+
+    def total_steps(self, images_per_epoch: int) -> int:
+        """Return the length of the training in steps."""
+        return self.steps or (self.epochs or 0) * self.steps_per_epoch(images_per_epoch)
 
 
 class Data(Strict):
@@ -151,9 +223,13 @@ class Study(Strict):
     evaluations: Annotated[list[Protocol], Field(min_length=1)] = Field(
         ["accuracy", "familiar", "reconstruction"], description="what finished runs are measured by"
     )
+    contrasts: dict[Name, Family] | None = Field(
+        None, description="family -> pairs of variants to compare at equal seeds; null: each axis of each grid"
+    )
     tables: list[Table] | None = Field(None, description="null: those of the papers whose data sets are there")
     plots: list[Plot] = Field(
-        ["learning_curves", "error_by_variant", "routing_iterations", "reconstructions"], description="figures to draw"
+        ["learning_curves", "error_by_variant", "contrasts", "routing_iterations", "reconstructions"],
+        description="figures to draw",
     )
     tracking: bool = Field(True, description="log to MLflow")
 
@@ -178,7 +254,8 @@ class Study(Strict):
 class Run(Strict):
     """One training: everything that decides its result, with all defaults filled in.
 
-    options: of the network, as a study would write them: groups are mappings with a `name`, or None.
+    options: of the network, as a study would write them: groups are mappings with a `name`, or None. matched_digest: of
+    the run that `training.match` names; None where there is none, or where the run was read back from its folder.
     """
 
     study: str
@@ -190,11 +267,17 @@ class Run(Strict):
     model: str
     options: dict[str, Any]
     training: Training
+    matched_digest: str | None = None
 
     @property
     def key(self) -> str:
         """EXPERIMENT/VARIANT/seedN, the run's folder below results/STUDY/runs/."""
         return f"{self.experiment}/{self.variant}/seed{self.seed}"
+
+    @property
+    def matched_key(self) -> str | None:
+        """The key of the run whose familiar error this one stops at, or None."""
+        return f"{self.experiment}/{self.training.match}/seed{self.seed}" if self.training.match else None
 
     @property
     def table(self) -> str:

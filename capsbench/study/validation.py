@@ -1,9 +1,14 @@
 """Checks of what several values of a study mean together."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
+from capsbench.registry import no_such
+from capsbench.study.data_sets import DataSet
 from capsbench.study.files import refuse
-from capsbench.study.schema import Augmentation, Data, Training
+from capsbench.study.schema import Data, Training
 
 
 def check_data(data: Data, path: Path, where: str) -> None:
@@ -33,15 +38,68 @@ def check_protocol(training: Training, data: Data, path: Path, experiment: str, 
     if training.early_stopping and not data.validation_images:
         key = f"experiments.{experiment}.data.validation_images"
         refuse(path, key, "must be positive where early_stopping is on: nothing is chosen on test")
-    if training.stop_at_familiar_accuracy and not data.has_familiar_test:
-        key = f"experiments.{experiment}.training.stop_at_familiar_accuracy"
-        refuse(path, key, f"the test of {data.name} is as familiar as its training; choose options that make it novel")
-    if training.stop_at_familiar_accuracy and training.early_stopping:
-        refuse(
-            path, f"{where}.training", "early_stopping and stop_at_familiar_accuracy are two stopping rules; take one"
-        )
+    if training.early_stopping and training.match is not None:
+        refuse(path, f"{where}.training", "early_stopping and match are two stopping rules; take one")
 
 
-def default_training(data: Data) -> Training:
-    """Return the training protocol of a data set where a study says nothing."""
-    return Training(augmentation=Augmentation(**data.facts.augmentation))
+def check_matches(matches: Mapping[str, str | None], data: Data, path: Path, where: Callable[[str], str]) -> None:
+    """Refuse a `match` that no run of the experiment can follow.
+
+    Args:
+        matches: of each variant of the experiment, the variant that it is matched to, or None.
+        data: of the experiment.
+        path: of the study.
+        where: of a variant, the place in the study that sets its `match`.
+    """
+    for variant, matched in matches.items():
+        if matched is None:
+            continue
+        place = where(variant)
+        if not data.has_familiar_test:
+            problem = f"the test of {data.name} is as familiar as its training; choose options that make it novel"
+            refuse(path, place, problem)
+        if matched not in matches:
+            refuse(path, place, no_such("variant of this experiment", matched, list(matches)))
+        chain = _chain(variant, matches)
+        if matched == variant:
+            problem = (
+                f"'{variant}' cannot be matched to itself; set match for the others alone, or null for '{variant}'"
+            )
+            refuse(path, place, problem)
+        if chain[-1] == variant:
+            refuse(path, place, f"a circle: {' is matched to '.join(chain)}")
+
+
+def _chain(variant: str, matches: Mapping[str, str | None]) -> list[str]:
+    """Follow the matches of a variant until one is there for the second time, or has none itself."""
+    chain = [variant]
+    while (following := matches.get(chain[-1])) is not None:
+        chain.append(following)
+        if following in chain[:-1]:
+            break
+    return chain
+
+
+def layered(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `training` of an outer layer of a study with that of an inner one: key by key, one length for the other.
+
+    A layer that sets both steps and epochs keeps both, for the check of the whole to refuse.
+    """
+    merged = dict(outer)
+    for length in ("steps", "epochs"):
+        if inner.get(length) is not None:
+            merged.pop("epochs" if length == "steps" else "steps", None)
+    for key, value in inner.items():
+        both = isinstance(value, Mapping) and isinstance(outer.get(key), Mapping)
+        merged[key] = {**outer[key], **value} if both else value
+    return merged
+
+
+def default_training(data: Data, changes: Mapping[str, Any] = MappingProxyType({})) -> Training:
+    """Return the training protocol of a data set where a study says nothing but `changes`."""
+    return Training.model_validate(layered(data_defaults(data.facts), changes))
+
+
+def data_defaults(facts: DataSet) -> dict[str, Any]:
+    """Return what a data set sets of `training`, as the outermost layer of a study."""
+    return {**facts.training, "augmentation": dict(facts.augmentation)}

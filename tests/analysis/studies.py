@@ -1,5 +1,7 @@
 """Studies for the tests of the analysis, most of them at the papers' protocols."""
 
+import pandas as pd
+
 FULL = """\
 name: full
 seeds: [0, 1, 2]
@@ -11,7 +13,6 @@ variants:
 PAIRS = """\
 name: pairs
 seeds: [0, 1, 2]
-training: {epochs: 1000}
 experiments:
   multimnist: {data: {name: multimnist}}
 variants:
@@ -20,11 +21,11 @@ variants:
 NOVEL = """\
 name: novel
 seeds: [0, 1, 2]
-training: {epochs: 50, batch_size: 64, learning_rate: 0.003, lr_decay_every: 20000, stop_at_familiar_accuracy: 0.963}
+training: {steps: 350_000, batch_size: 64, learning_rate: 0.01, lr_decay_every: 20000, l2: 1.0e-7}
 experiments:
   azimuth: {data: {name: smallnorb, options: {view: azimuth}}}
 variants:
-  capsules: {model: matrix_capsnet}
+  capsules: {model: matrix_capsnet, training: {match: cnn}}
   cnn: {model: cnn_hinton_norb}
 """
 TABLE1 = """\
@@ -68,3 +69,8 @@ training: {epochs: 2}
 experiments: {pairs: {data: {name: multidigits, validation_images: 100}}}
 variants: {capsnet: {model: capsnet}, cnn: {model: cnn_matched}}
 """
+
+
+def ours_of(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a table that are not of networks that papers alone have."""
+    return table[table["planned"] > 0]

@@ -1,5 +1,6 @@
 import pandas as pd
 import pytest
+from studies import NOVEL
 
 from capsbench.analysis.collect import collect, learning_curves, write_runs
 from capsbench.errors import InputError
@@ -150,3 +151,24 @@ def test_speed_counts_the_images_of_an_epoch(plan, write_run, results):
     row = collect(plan, results).loc[0]
     assert row["train_images"] == 1158
     assert row["images_per_second"] == pytest.approx(60_000 * 2 / 90)
+    write_run(plan.runs[1], data=data, images=90_000)  # it ended within its second epoch
+    assert collect(plan, results)["images_per_second"][1] == pytest.approx(1000)
+
+
+def test_where_training_stopped_is_at_the_end_of_the_row(make_plan, write_run, results):
+    plan = make_plan(NOVEL)
+    match = {"run": "azimuth/cnn/seed0", "familiar_error": 3.7, "reached": True, "familiar_error_here": 3.66}
+    write_run(plan.runs[0], match={**match, "overshoot": 0.04}, stuck_at_chance=False)
+    write_run(plan.runs[1], stuck_at_chance=True, diagnostics=[{"iteration": 1, "entropy": 1.0, "mass": 0.2}])
+    write_run(plan.runs[2], "failed")
+    frame = collect(plan, results)
+    assert list(frame.columns)[-4:] == ["matched_to", "overshoot", "stuck_at_chance", "diagnostics"]
+    assert frame.loc[0, ["matched_to", "overshoot", "stuck_at_chance"]].to_list() == ["azimuth/cnn/seed0", 0.04, False]
+    assert frame.loc[1, "stuck_at_chance"] is True
+    assert "iteration 1: coupling entropy 1.00, largest share of one parent 0.20" in frame.loc[1, "diagnostics"]
+    assert frame.loc[2, ["matched_to", "overshoot", "stuck_at_chance", "diagnostics"]].isna().all()
+
+
+def test_a_record_without_a_word_about_chance_is_not_stuck(plan, write_run, results):
+    write_run(plan.runs[0])
+    assert collect(plan, results)["stuck_at_chance"][0] is False

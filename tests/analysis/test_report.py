@@ -142,6 +142,22 @@ def test_the_page_holds_a_table_for_each_paper(make_plan, study_text, page_of):
     assert [("(S17), Table 1" in text, "(H18), Table 2" in text) for text in captions] == [(True, False), (False, True)]
 
 
+def test_the_page_marks_runs_that_are_stuck_at_chance(plan, write_run, results, page_of):
+    write_run(plan.runs[0])
+    assert "stuck at chance" not in page_of(plan).words["h2"]
+    write_run(plan.runs[1], error=90.4, stuck_at_chance=True, diagnostics=[{"iteration": 1, "entropy": 1.0}])
+    page = page_of(plan)
+    assert "stuck at chance" in page.words["h2"]
+    assert {plan.runs[1].key, "90.40", "2 of 3, 1 stuck at chance"} <= set(page.words["td"])
+    assert any("coupling entropy 1.00" in cell and "uniform" in cell for cell in page.words["td"])
+    write_run(plan.runs[2], stuck_at_chance=True, diagnostics=[])
+    assert "nan" not in page_of(plan).words["td"]
+    text = (results / "small_study/report.html").read_text()
+    assert re.findall(r'<td class="stuck">([^<]*)</td>', text) == [
+        plan.runs[1].key, plan.runs[2].key, "3 of 3, 2 stuck at chance",
+    ]  # fmt: skip
+
+
 def test_what_a_study_says_is_text_and_not_markup(make_plan, study_text, page_of, results):
     plan = make_plan(study_text.replace("two variants on digits", "<b>bold</b> & <script>alert(1)</script>"))
     page = page_of(plan)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from small_data import NOWHERE, data_of
+from small_data import CPU, NOWHERE, data_of, task_of
 
 from capsbench.data import Raw, load
-from capsbench.data.card import box_overlap, write_card
+from capsbench.data.card import box_overlap, overlap_text, write_card
 from capsbench.data.catalogue import CATALOGUE
 from capsbench.data.readers import digits
+from capsbench.data.tasks.pairs import PairOptions, Pairs
 
 # one data set of each kind of task, small: options, images of each split, width of a picture
 CARDS = {
@@ -37,7 +38,7 @@ def table_below(text, heading):
 
 def test_there_is_a_card_here_of_each_kind():
     kinds = {name: facts.task.__module__ for name, facts in CATALOGUE.items()}
-    assert {kinds[name] for name in CARDS} == set(kinds.values())
+    assert {kinds[name] for name in (*CARDS, "cifar10")} == set(kinds.values())  # cifar10's is below
 
 
 @every_card
@@ -131,18 +132,41 @@ def test_the_picture_shows_ten_examples_of_each_class_in_every_split(cards, name
 
 def test_the_card_of_pairs_states_the_overlap(cards):
     text = cards["multidigits"][0].read_text()
-    frames, smaller, tenth, union = map(
+    frames, boxes = map(
         float,
         re.search(
-            r"measured on 300 test pairs: ([\d.]+) % of their 28x28 frames .*80 %.*\n.*: ([\d.]+) % of the smaller one "
-            r"on average \(10th percentile (\d+) %\), intersection over union ([\d.]+)\n",
+            r"measured on 300 test pairs: ([\d.]+) % of their 28x28 frames, ([\d.]+) % of the 20x20 boxes .*80 %.*\n",
             text,
         ).groups(),
     )
     assert 76 < frames < 84
+    assert boxes < frames - 4
+    task = task_of("multidigits", "test", test_pairs=300)
+    assert frames == pytest.approx(100 * float(task.frame_overlap().mean()), abs=0.051)
+    assert boxes == pytest.approx(100 * float(task.frame_overlap(20).mean()), abs=0.051)
+    smaller, tenth, union = map(
+        float,
+        re.search(
+            r"ink: ([\d.]+) % of the smaller one on average \(10th percentile (\d+) %\), intersection over union "
+            r"([\d.]+)\n",
+            text,
+        ).groups(),
+    )
     assert tenth < smaller < 100
     assert 0 < union < smaller / 100
     assert "overlap" not in cards["digits"][0].read_text()
+
+
+@pytest.mark.parametrize(("shift", "others"), [(4, {6}), (6, {4}), (8, {4, 6})])
+def test_the_overlap_is_measured_at_the_papers_and_the_generators_shift_too(shift, others):
+    raw = Raw(np.full((10, 1, 28, 28), 9, np.uint8), np.arange(10))
+    text = overlap_text(Pairs(raw, PairOptions(shift=shift), 20_000, CPU))
+    measured = {shift: text[0], **{int(line.split("shift ")[1][0]): line for line in text[1:-1]}}
+    assert set(measured) == {shift} | others
+    expected = {4: (80.0, 72.6), 6: (71.6, 61.6), 8: (63.4, 51.4)}
+    for each, line in measured.items():
+        found = re.search(r"([\d.]+) % of their 28x28 frames, ([\d.]+) % of the 20x20 boxes", line).groups()
+        assert list(map(float, found)) == pytest.approx(expected[each], abs=0.6)
 
 
 def test_the_overlap_of_boxes_by_hand():
@@ -164,6 +188,17 @@ def test_a_card_of_unofficial_files_says_so(in_catalogue, tmp_path):
     assert "- **not the official files**: train-images: md5 12, the official file's is 34\n" in text.read_text()
 
 
+def test_a_card_lists_the_raw_files(cards, in_catalogue, tmp_path):
+    raw = digits.read(NOWHERE, "test")
+    parts = {split: Raw(raw.images, raw.labels, files={f"{split}-images": split * 3}) for split in ("train", "test")}
+    in_catalogue("mnist", read=lambda folder, split, *_: parts[split], download=lambda folder: None)
+    text, _ = write_card(data_of("mnist"), tmp_path, tmp_path / "cards")
+    assert table_below(text.read_text(), "of the file itself otherwise):") == [
+        ["file", "sha256"], ["train-images", "`traintraintrain`"], ["test-images", "`testtesttest`"],
+    ]  # fmt: skip
+    assert "Raw files" not in cards["digits"][0].read_text()
+
+
 def test_unknown_poses_are_named_in_the_table(in_catalogue, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (50, 2, 48, 48), dtype=np.uint8)
     copy = Raw(images, np.arange(50) % 5, {"azimuth": np.full(50, -1)}, ("a copy",))
@@ -172,3 +207,17 @@ def test_unknown_poses_are_named_in_the_table(in_catalogue, tmp_path):
     assert table_below(text.read_text(), "Images by azimuth (-1: unknown):") == [
         ["split", "-1"], ["train", "50"], ["test", "50"],
     ]  # fmt: skip
+
+
+def test_a_card_of_colour_images_shows_them_in_colour(in_catalogue, tmp_path):
+    images = np.zeros((100, 3, 32, 32), np.uint8)
+    images[:, 0] = 250
+    raw = Raw(images, np.arange(100) % 10)
+    in_catalogue("cifar10", read=lambda *_: raw, download=lambda folder: None)
+    text, sheet = write_card(data_of("cifar10"), tmp_path, tmp_path / "cards")
+    assert [row[:2] for row in table_below(text.read_text(), "Images of each class:")[1:]] == [
+        ["train", "100"], ["test", "100"],
+    ]  # fmt: skip
+    with Image.open(sheet) as shown:
+        pixels = np.asarray(shown)
+    assert (pixels.reshape(-1, 3) == (250, 0, 0)).all(axis=1).mean() > 0.7

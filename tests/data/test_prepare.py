@@ -73,6 +73,7 @@ def test_a_manifest_counts_the_digits():
         assert found[split] == {
             "images": len(loaded.labels), "made_from": len(loaded.labels), "shape": [1, 28, 28],
             "images_by_class": loaded.labels.bincount().tolist(), "factors": {}, "fingerprint": loaded.fingerprint,
+            "files": {},
         }  # fmt: skip
     assert json.loads(json.dumps(found)) == found
 
@@ -138,8 +139,10 @@ def test_a_protocol_that_a_copy_cannot_bear_is_refused_before_anything_trains(fe
 
 
 def test_the_official_affnist_is_counted_from_its_own_files(in_catalogue, tmp_path):
-    official = small(side=40, seed=1, factors={"rotation": np.linspace(-20, 20, 30)})
+    images = small(side=40, seed=1).images
+    official = Raw(images, np.arange(30) % 10, {"rotation": np.linspace(-20, 20, 30)}, files={"test.mat": "ab12"})
     in_catalogue("affnist", read=lambda *_: small(), read_test=lambda *_: official)
     data = data_of("affnist")
     assert count(data, tmp_path, "test")["images"] == count(data, tmp_path, "familiar")["images"] == 30
+    assert count(data, tmp_path, "test")["files"] == {"test.mat": "ab12"}
     assert count(data, tmp_path, "test")["fingerprint"] != count(data, tmp_path, "familiar")["fingerprint"]

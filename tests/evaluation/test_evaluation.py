@@ -8,12 +8,13 @@ import torch
 
 import capsbench.evaluation as module
 from capsbench.data import load, make_task, read_split
+from capsbench.data.catalogue import CATALOGUE
 from capsbench.data.readers.raw import Raw
 from capsbench.errors import InputError
 from capsbench.evaluation import Predictions, collect_predictions, evaluate
 from capsbench.evaluation.accuracy import accuracy
 from capsbench.evaluation.reconstruction import reconstruction
-from capsbench.models import build_model
+from capsbench.models import Network, Output, build_model
 from capsbench.run.folder import RunFolder
 from capsbench.run.train import train
 from capsbench.study import Data, load_plan
@@ -195,13 +196,43 @@ def test_run_yaml_names_the_files_of_the_test_that_are_not_official(tmp_path, mo
     assert folder.read_record()["data"]["unofficial"] == ["test.mat: md5 1"]
 
 
-@pytest.mark.slow
-def test_the_scores_of_several_crops_are_averaged(tmp_path):
-    options = {"lightings": 1, "test_crops": 13}
-    run, _ = trained(tmp_path, "cnn_matched", data={"name": "toynorb", "options": options})
-    task = make_task(run.data, read_split(run.data, NOWHERE, "test").take(np.arange(40)), "test", CPU)
-    model = build_model("cnn_matched", (2, 32, 32), 5, **run.options).eval()
-    with torch.no_grad():
-        each = torch.stack([torch.cat([model(b.images).scores for b in task.eval_batches(7, v)]) for v in range(13)])
-    torch.testing.assert_close(collect_predictions(model, task).scores, each.mean(dim=0))
-    assert each.std(dim=0).max() > 0
+class Rule(Network):
+    """Scores that follow from the mean of an image, with activations or without."""
+
+    def __init__(self, activations: bool):
+        super().__init__()
+        self.has_activations = activations
+
+    def forward(self, images, labels=None):
+        first = images[:, 0, :8].abs().mean(dim=(1, 2))
+        scores = torch.stack([5 * first, first**2, 1 - first], dim=1)
+        return Output(scores, activations=scores.sigmoid() if self.has_activations else None)
+
+
+def several_crops(views):
+    images = np.random.default_rng(0).integers(0, 256, (30, 2, 48, 48), dtype=np.uint8)
+    images[:, :, 10:20] //= 3
+    data = Data(name="smallnorb", options=CATALOGUE["smallnorb"].options(test_crops=views))
+    return make_task(data, Raw(images, np.arange(30) % 3), "test", CPU)
+
+
+@pytest.mark.parametrize("activations", [True, False])
+def test_the_shares_of_several_crops_are_averaged(activations):
+    task, model = several_crops(13), Rule(activations)
+    each = []
+    for view in range(13):
+        output = model(task.eval_batch(torch.arange(30), view).images)
+        summed = output.activations / output.activations.sum(1, keepdim=True) if activations else None
+        each.append(summed if activations else output.scores.exp() / output.scores.exp().sum(1, keepdim=True))
+    found = collect_predictions(model, task).scores
+    torch.testing.assert_close(found, torch.stack(each).mean(dim=0))
+    torch.testing.assert_close(found.sum(dim=1), torch.ones(30))
+    assert torch.stack(each).std(dim=0).max() > 1e-3
+
+
+@pytest.mark.parametrize("activations", [True, False])
+def test_the_scores_of_one_crop_stay_as_they_are(activations):
+    task, model = several_crops(1), Rule(activations)
+    assert torch.equal(
+        collect_predictions(model, task).scores, model(task.eval_batch(torch.arange(30), 0).images).scores
+    )

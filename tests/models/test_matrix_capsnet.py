@@ -6,9 +6,9 @@ import torch
 from capsbench.losses import margin_loss, spread_loss
 from capsbench.models import build_model, count_parameters
 
-# few children have little mass: they need a higher inverse temperature than the paper's 0.01
+# few children have little mass: they need a higher inverse temperature than the default
 SMALL = {"conv_channels": 16, "primary_types": 4, "conv_types": (4, 4)}
-SHARP = {"inverse_temperature": 1.0}
+SHARP = {"inverse_temperature": 0.25, "class_temperature_factor": 1.0}
 FULL_VECTOR = 316_650 + 2 * 32 * 9 * 32 * 240 + 32 * 5 * 240
 
 TABLE_1 = [
@@ -20,7 +20,7 @@ TABLE_1 = [
     {"coordinate_addition": False},
     {"pose": "vector", "coordinate_addition": False},
     {"loss": "margin"},
-    {"loss": "cross_entropy"},
+    {"loss": {"name": "cross_entropy", "of": "activations"}},
 ]
 
 
@@ -88,12 +88,14 @@ def test_each_row_of_the_papers_table_takes_a_step(options, size):
     model, (images, labels) = build(**options), batch(size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     output = model(images, labels)
-    assert output.scores.shape == (size, 5)
+    assert output.scores.shape == output.activations.shape == (size, 5)
+    torch.testing.assert_close(output.scores.sigmoid(), output.activations)  # scores are logits
     assert output.poses.shape == (size, 5, 16)
     assert output.reconstructions is None
     torch.testing.assert_close(output.couplings.sum(dim=2), torch.ones(output.couplings.shape[:2]))
     parts = model.loss(output, images, labels)
-    assert list(parts) == [options.get("loss", "spread")]
+    loss = options.get("loss", "spread")
+    assert list(parts) == [loss if isinstance(loss, str) else loss["name"]]
     before = [p.detach().clone() for p in model.parameters()]
     sum(parts.values()).backward()
     assert all(p.grad.isfinite().all() and p.grad.any() for p in model.parameters())
@@ -101,7 +103,16 @@ def test_each_row_of_the_papers_table_takes_a_step(options, size):
     assert all((p != b).any() for p, b in zip(model.parameters(), before, strict=True))
 
 
-@pytest.mark.parametrize(("loss", "share"), [("spread", 0.5), ("margin", 0.7), ("cross_entropy", 0.95)])
+@pytest.mark.parametrize(
+    ("loss", "share"),
+    [
+        ({"name": "spread", "schedule": "authors"}, 0.5),
+        ("margin", 0.7),
+        ({"name": "cross_entropy", "of": "activations"}, 0.95),
+        ("cross_entropy", 0.8),
+    ],
+    ids=str,
+)
 def test_the_loss_falls_on_separable_data(loss, share):
     model, (images, labels) = build(loss=loss), batch()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -122,9 +133,15 @@ def test_the_loss_falls_on_separable_data(loss, share):
         {"routing": SHARP | {"iterations": 5}},
         {"pose": "vector"},
         {"coordinate_addition": False},
-        {"routing": {"inverse_temperature": 0.5}},
-        {"class_temperature_factor": 1.0},
+        {"routing": SHARP | {"inverse_temperature": 0.125}},
+        {"routing": SHARP | {"class_temperature_factor": 0.25}},
+        {"routing": SHARP | {"beta_u": 1.0}},
+        {"routing": SHARP | {"beta_a": 0.0}},
         {"routing": SHARP | {"damping": 0.0}},
+        {"routing": SHARP | {"damp_first_mean": False}},
+        {"competition": "parents"},
+        {"competition": "parents", "conv_temperature": "same"},
+        {"competition": "positions_as_coded"},
         {"routing": SHARP | {"variance_floor": 0.1}},
         {"routing": SHARP | {"annealing": 0.0}},
         {"conv_types": (4,)},
@@ -149,23 +166,43 @@ def test_options_of_the_capsules_change_the_scores(options):
 
 def test_losses_are_those_of_their_papers():
     images, labels = batch()
-    for loss in ("spread", "margin", "cross_entropy"):
-        model = build(loss=loss)
-        output = model(images)
-        found = model.loss(output, images, labels)[loss]
-        targets = torch.nn.functional.one_hot(labels, 5).float()
-        expected = {
-            "spread": spread_loss(output.scores, labels, 0.2 + 0.79 / (1 + math.exp(4))),
-            "margin": margin_loss(output.scores, targets),
-            "cross_entropy": -(output.scores.log_softmax(dim=1) * targets).sum(dim=1).mean(),
-        }
-        torch.testing.assert_close(found, expected[loss])
+    model = build()
+    output = model(images)
+    with torch.no_grad():
+        output = output._replace(scores=output.scores + torch.arange(5.0))  # no longer those of the activations
+    targets = torch.nn.functional.one_hot(labels, 5).float()
+    expected = {
+        "margin": margin_loss(output.activations, targets),
+        "cross_entropy": -(output.scores.log_softmax(dim=1) * targets).sum(dim=1).mean(),
+    }
+    for loss, value in expected.items():
+        torch.testing.assert_close(build(loss=loss).loss(output, images, labels)[loss], value)
+    spread = {"name": "spread", "schedule": "authors"}
+    value = spread_loss(output.activations, labels, 0.2 + 0.79 / (1 + math.exp(4)))
+    torch.testing.assert_close(build(loss=spread).loss(output, images, labels)["spread"], value)
+    # H18's row: a softmax over the activations themselves, which cannot fall under log(1 + (K - 1) / e)
+    of_activations = build(loss={"name": "cross_entropy", "of": "activations"})
+    value = -(output.activations.log_softmax(dim=1) * targets).sum(dim=1).mean()
+    torch.testing.assert_close(of_activations.loss(output, images, labels)["cross_entropy"], value)
+    best = output._replace(activations=targets)
+    assert float(of_activations.loss(best, images, labels)["cross_entropy"]) == pytest.approx(math.log(1 + 4 / math.e))
 
 
-def test_the_schedule_of_the_loss_can_be_set():
-    model = build(loss={"start": 0.5, "growth": 0.4, "centre": -1.0, "scale": 100_000.0})
-    model.class_loss.step.fill_(100_000)
-    assert float(model.class_loss.margin()) == pytest.approx(0.5 + 0.4 / 2, abs=1e-6)
+@pytest.mark.parametrize(
+    ("options", "factors"),
+    [
+        ({}, [1, 1]),
+        ({"competition": "positions_as_coded"}, [1, 1]),
+        ({"competition": "parents"}, [3, 5]),  # its types: a parent has as many times less mass
+        ({"competition": "parents", "conv_temperature": "same"}, [1, 1]),
+    ],
+    ids=str,
+)
+def test_the_temperature_follows_the_mass_of_a_parent(options, factors):
+    model = build(conv_types=(3, 5), routing={"inverse_temperature": 0.04}, **options)
+    found = [layer.settings.inverse_temperature for layer in model.conv_caps]
+    assert found == pytest.approx([0.04 * factor for factor in factors])
+    assert model.class_caps.settings.inverse_temperature == pytest.approx(0.01)  # its mass is the same in all
 
 
 def test_steps_of_training_are_counted_and_saved():
@@ -198,9 +235,13 @@ def test_several_classes_an_image():
         ((2, 32, 32), {"routing": {"damping": 1.0}}, "option 'routing.damping'"),
         ((2, 32, 32), {"routing": {"variance_floor": 0.0}}, "option 'routing.variance_floor'"),
         ((2, 32, 32), {"routing": "dynamic"}, "no routing 'dynamic'; there are em"),
-        ((2, 32, 32), {"loss": {"name": "margin", "start": 0.5}}, "unknown option 'loss.start'"),
+        ((2, 32, 32), {"loss": {"name": "margin", "schedule": "linear"}}, "unknown option 'loss.schedule'"),
         ((2, 32, 32), {"loss": "share_likelihood"}, "no loss 'share_likelihood'; there are spread, margin"),
         ((2, 32, 32), {"iterations": 3}, "unknown option 'iterations'"),
+        ((2, 32, 32), {"class_temperature_factor": 0.25}, "unknown option 'class_temperature_factor'"),
+        ((2, 32, 32), {"competition": "types"}, "option 'competition'"),
+        ((2, 32, 32), {"conv_temperature": 3.0}, "option 'conv_temperature'"),
+        ((2, 32, 32), {"routing": {"class_temperature_factor": 0.0}}, "option 'routing.class_temperature_factor'"),
     ],
     ids=str,
 )

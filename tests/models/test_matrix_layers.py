@@ -5,7 +5,6 @@ import torch
 
 from capsbench.models import matrix_capsnet
 from capsbench.models.matrix_capsnet import (
-    Betas,
     ClassMatrixCaps,
     ConvMatrixCaps,
     PrimaryMatrixCaps,
@@ -84,7 +83,7 @@ def test_a_matrix_vote_is_the_pose_times_the_transform(monkeypatch):
 
 
 def test_a_vector_vote_is_the_transform_times_the_pose(monkeypatch):
-    seen = seen_by_routing(monkeypatch, "em_routing")
+    seen = seen_by_routing(monkeypatch, "route_by_em")
     layer = ClassMatrixCaps(T, K, "vector")
     poses, activations = capsules(2, 2)
     layer(poses, activations)
@@ -94,7 +93,7 @@ def test_a_vector_vote_is_the_transform_times_the_pose(monkeypatch):
 
 @pytest.mark.parametrize(("pose", "elements"), [("matrix", (3, 7)), ("vector", (0, 1))])
 def test_coordinate_addition_adds_row_and_column_to_two_elements(monkeypatch, pose, elements):
-    seen = seen_by_routing(monkeypatch, "em_routing")
+    seen = seen_by_routing(monkeypatch, "route_by_em")
     rows, columns = torch.tensor([0.1, 0.2]), torch.tensor([1.0, 2.0, 3.0])
     plain = ClassMatrixCaps(T, K, pose)
     added = ClassMatrixCaps(T, K, pose, (rows, columns))
@@ -168,15 +167,53 @@ def test_parts_of_a_batch_are_the_batch(monkeypatch):
         torch.testing.assert_close(list(layer(poses, activations)), whole[:2])
 
 
-def test_betas_in_their_units():
-    beta_u, beta_a = Betas(3, inverse_temperature=0.02, u=0.5, a=0.5, logit_unit=50.0)()
-    torch.testing.assert_close(beta_u, torch.full((3,), 0.25 * (1 + torch.tensor(2 * torch.pi).log())))
-    torch.testing.assert_close(beta_a, torch.full((3,), -1250.0))
-    for inverse_temperature in (0.01, 1.0):  # a parent without data starts alike
-        layer = ClassMatrixCaps(T, K, settings=EMSettings(inverse_temperature=inverse_temperature))
-        poses, activations = capsules(2, 2)
-        parents = layer(poses, torch.zeros_like(activations))[1]
-        torch.testing.assert_close(parents.logit(), torch.full((B, K), -12.5 * (1 - 0.95**3)))
+def test_betas_start_as_in_the_authors_code():
+    for inverse_temperature in (0.02, 0.01, 1.0):
+        settings = EMSettings(inverse_temperature=inverse_temperature)
+        conv, classes = ConvMatrixCaps((5, 5), T, J, settings=settings), ClassMatrixCaps(T, K, settings=settings)
+        (conv_u, conv_a), (class_u, class_a) = conv.betas(), classes.betas()
+        torch.testing.assert_close(conv_u, torch.full((J,), 0.5 * 1.4189385))
+        torch.testing.assert_close(class_u, torch.full((K,), 2 * 1.4189385))
+        # a parent without data starts alike at every temperature; at the authors', -1250 and -2500
+        torch.testing.assert_close(conv_a, torch.full((J,), -25 / inverse_temperature))
+        torch.testing.assert_close(class_a, torch.full((K,), -12.5 / inverse_temperature))
+        poses, activations = capsules(5, 5)
+        logits = classes(poses, torch.zeros_like(activations)).logits
+        torch.testing.assert_close(logits, torch.full((B, K), -12.5 * (1 - 0.95**3)))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("competition", ["positions", "parents", "positions_as_coded"])
+def test_competition_reaches_the_routing(monkeypatch, competition, stride):
+    seen = seen_by_routing(monkeypatch, "conv_em_routing")
+    layer = ConvMatrixCaps((7, 5), T, J, 3, stride, settings=SHARP, competition=competition)
+    layer(*capsules(7, 5))
+    children, (settings, kind, rivals) = seen[0][2], seen[0][5:]
+    assert settings == SHARP
+    assert kind == ("parents" if competition == "parents" else "positions")
+    if competition != "positions_as_coded":
+        assert rivals is None
+        return
+    rows, columns = layer.out_grid
+    for row in range(rows):
+        for column in range(columns):
+            for place in range(9):
+                child = int(children[row * columns + column, place])
+                assert (child // 5, child % 5) == (row * stride + place // 3, column * stride + place % 3)
+                rival = int(rivals[row * columns + column, place])  # the child that it would be at stride 1
+                assert (rival // (columns + 2), rival % (columns + 2)) == (row + place // 3, column + place % 3)
+
+
+def test_theirs_differs_at_stride_2_alone():
+    poses, activations = capsules(7, 7)
+    for stride in (1, 2):
+        found = []
+        for competition in ("positions", "positions_as_coded", "parents"):
+            torch.manual_seed(0)
+            layer = ConvMatrixCaps((7, 7), T, J, 3, stride, settings=SHARP, competition=competition)
+            found.append(layer(poses, activations)[0])
+        assert torch.allclose(found[0], found[1]) == (stride == 1)
+        assert not torch.allclose(found[0], found[2])
 
 
 @pytest.mark.parametrize("layer", ["conv", "class"])

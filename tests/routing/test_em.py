@@ -1,10 +1,11 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from capsbench.routing import LayerSize, em_routing, stored_votes
-from capsbench.routing.em import EMRouting
+from capsbench.routing import em_routing
+from capsbench.routing.em import EMSettings, route_by_em
 
 B, I, J, H = 2, 6, 4, 5  # noqa: E741
 ITERATIONS = [1, 2, 3, 5]
@@ -207,13 +208,26 @@ def test_less_than_one_iteration_is_refused(inputs, iterations):
         em_routing(*inputs, iterations)
 
 
-def test_the_module_hands_on_what_it_learns_and_its_options():
-    poses, weight = draw(B, I, 7, seed=5), draw(I, J, H, 7, seed=6)
-    activations = draw(B, I, seed=1).sigmoid()
-    options = {"inverse_temperature": 0.5, "damping": 0.3, "variance_floor": 0.1, "annealing": 0.7}
-    routing = EMRouting(LayerSize(I, 7, J, H), iterations=2, **options).double()
-    for seed, parameter in enumerate(routing.parameters()):
-        parameter.data = draw(*parameter.shape, seed=seed)
-    votes = stored_votes(poses, weight)
-    expected = em_routing(votes, activations, routing.beta_u, routing.beta_a, 2, 0.5, 0.3, 0.1, 0.7)
-    torch.testing.assert_close(tuple(routing(poses, activations, weight)), tuple(expected), rtol=0, atol=0)
+def test_logits_are_those_of_the_activations(inputs):
+    routed = em_routing(*inputs, 3, SHARP)
+    assert len(routed) == 3
+    torch.testing.assert_close(routed.logits.sigmoid(), routed[1])
+    votes, _, beta_u, _ = inputs
+    nothing, beta_a = torch.zeros(B, I, dtype=torch.double), torch.tensor([100.0, 200, 300, 400], dtype=torch.double)
+    routed = em_routing(votes, nothing, beta_u, beta_a, 1, 1.0, annealing=0.0)
+    assert (routed[1] == 1).all()
+    torch.testing.assert_close(routed.logits, beta_a.expand(B, J))
+
+
+def test_the_first_mean_is_drawn_towards_zero_in_the_authors_code(inputs):
+    votes, activations, beta_u, beta_a = inputs
+    settings = EMSettings(1, SHARP, damping=0.3, variance_floor=0.01)
+    plain = route_by_em(*inputs, settings)
+    damped = route_by_em(*inputs, replace(settings, damp_first_mean=True))
+    torch.testing.assert_close(damped[0], 0.7 * plain[0])
+    weights = activations / activations.sum(dim=1, keepdim=True)
+    variances = torch.einsum("bi,bijh->bjh", weights, (votes - 0.7 * plain[0].unsqueeze(1)) ** 2) + 0.01  # about it
+    costs = activations.sum(dim=1, keepdim=True) / J * (H * beta_u + variances.sqrt().log().sum(dim=2))
+    torch.testing.assert_close(damped.logits, SHARP * (1 - 0.95) * (beta_a - costs))
+    second = [route_by_em(*inputs, replace(settings, iterations=2, damp_first_mean=x))[0] for x in (False, True)]
+    assert not torch.allclose(*second)

@@ -18,8 +18,9 @@ from capsbench.run.folder import RunFolder
 STATEFUL = {
     "capsnet": {"options": {"decoder": {"dropout": 0.5}}, "weight_decay": 0.01, "early_stopping": 3,
                 "augmentation": {"shift": 2, "rotation": 10, "scale": 0.1, "cutout": 4}},
-    "cnn_matched": {"options": {"dropout": 0.5}, "warmup_steps": 5, "gradient_clip": 1.0},
+    "cnn_matched": {"options": {"dropout": 0.5}, "warmup_steps": 5, "gradient_clip": 1.0, "l2": 1e-4},
 }  # fmt: skip
+LENGTHS = {"capsnet": {"steps": 11}, "cnn_matched": {"epochs": 4, "schedule": "scaled"}}  # 3 steps make an epoch
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def messages(caplog) -> None:
 @pytest.mark.parametrize("model", list(STATEFUL))
 @pytest.mark.parametrize("stop", [1, 3, 4])
 def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(tmp_path, caplog, model, stop):
-    run = run_of(tmp_path, model, epochs=4, **STATEFUL[model])
+    run = run_of(tmp_path, model, **LENGTHS[model], **STATEFUL[model])
     _, whole = go(run, tmp_path / "whole")
     with pytest.raises(Stop):
         go(run, tmp_path / "torn", reached=stop_after(stop))

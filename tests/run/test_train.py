@@ -8,12 +8,14 @@ from small_runs import Stop, go, metrics, plan_of, run_of, same_weights, stop_af
 
 from capsbench.data.tasks.task import Task
 from capsbench.errors import InputError, RunError
+from capsbench.losses import MarginLoss
 from capsbench.models.capsnet import CapsNet
 from capsbench.registry import MODELS
 from capsbench.run import train as module
 from capsbench.run.folder import RunFolder
 from capsbench.run.metrics import coupling_entropy
-from capsbench.run.train import learning_rate
+from capsbench.run.schedule import Schedule, learning_rate
+from capsbench.streams import stream_seed
 from capsbench.study import Training
 
 
@@ -31,7 +33,7 @@ def test_a_run_leaves_a_whole_folder(tmp_path):
     assert record["config"] == run.model_dump(mode="json", include={"data", "model", "options", "training"})
     assert {"torch", "python", "torchvision"} <= set(record["versions"])
     assert record["parameters"] == sum(w.numel() for w in weights(folder).values())
-    assert (record["epochs"], record["steps"]) == (3, 9)
+    assert (record["epochs"], record["steps"], record["images"]) == (3, 9, 288)
     rows = metrics(folder)
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
     for name in (
@@ -138,17 +140,6 @@ def test_training_never_sees_the_test_set(tmp_path, splits_read):
     assert splits_read == ["train"]
 
 
-def test_stopping_at_a_familiar_accuracy_looks_at_the_familiar_test_alone(tmp_path, splits_read):
-    data = {"name": "affdigits", "train_images": None, "validation_images": 0}
-    run = run_of(tmp_path, data=data, epochs=8, learning_rate=0.003, stop_at_familiar_accuracy=0.25)
-    _, folder = go(run, tmp_path / "r")
-    assert splits_read == ["train", "familiar"]
-    found = [float(row["familiar_accuracy"]) for row in metrics(folder)]
-    assert found[-1] >= 0.25
-    assert all(accuracy < 0.25 for accuracy in found[:-1])
-    assert folder.read_record()["epochs"] == len(found) < 8
-
-
 def test_variants_at_one_seed_see_the_same_batches(tmp_path, monkeypatch):
     seen = {}
     train_batches = Task.train_batches
@@ -170,29 +161,124 @@ def test_variants_at_one_seed_see_the_same_batches(tmp_path, monkeypatch):
         )
 
 
+@pytest.mark.parametrize("steps", [2, 3, 7])
+def test_a_training_of_steps_cuts_its_last_epoch_short(tmp_path, steps):
+    """Three batches of 32 make an epoch."""
+    _, folder = go(run_of(tmp_path, steps=steps), tmp_path / "r")
+    rows, record = metrics(folder), folder.read_record()
+    assert [int(row["step"]) for row in rows] == {2: [2], 3: [3], 7: [3, 6, 7]}[steps]
+    assert [int(row["images"]) for row in rows] == {2: [64], 3: [96], 7: [96, 96, 32]}[steps]
+    assert (record["epochs"], record["steps"], record["images"]) == (len(rows), steps, 32 * steps)
+    assert record["config"]["training"]["steps"] == steps
+
+
+def test_steps_and_epochs_of_the_same_length_give_the_same_bytes(tmp_path):
+    (_, by_steps), (_, by_epochs) = (
+        go(run_of(tmp_path, **length), tmp_path / name)
+        for name, length in (("steps", {"steps": 9}), ("epochs", {"epochs": 3}))
+    )
+    assert metrics(by_steps) == metrics(by_epochs)
+    assert by_steps.model_path.read_bytes() == by_epochs.model_path.read_bytes()
+
+
+def test_a_cut_epoch_is_measured_over_the_images_that_it_showed(tmp_path):
+    """The mean of a cut epoch is that of its steps: those of the whole epoch before its last step."""
+    seen = []
+    loss = CapsNet.loss
+
+    def spy(self, output, targets, labels):
+        parts = loss(self, output, targets, labels)
+        if self.training:
+            right = (output.scores.argmax(1) == labels).float().mean()
+            seen.append((parts["margin"].item(), right.item()))
+        return parts
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CapsNet, "loss", spy)
+        row = last_row(tmp_path, "cut", steps=5)
+    assert len(seen) == 5
+    assert float(row["train_margin_loss"]) == pytest.approx(sum(margin for margin, _ in seen[3:]) / 2)
+    assert float(row["train_accuracy"]) == pytest.approx(sum(accuracy for _, accuracy in seen[3:]) / 2)
+
+
+def test_losses_are_told_how_long_the_training_is(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(MarginLoss, "begin", lambda self, *arguments: told.append(arguments))
+    go(run_of(tmp_path), tmp_path / "absolute")
+    go(run_of(tmp_path, schedule="scaled", schedule_steps=90), tmp_path / "scaled")
+    assert told == [(9, 1.0), (9, 10.0)]
+
+
+def test_l2_adds_the_squares_of_all_kernels_to_the_loss(tmp_path):
+    run = run_of(tmp_path, steps=1, l2=0.25)
+    torch.manual_seed(stream_seed(run.seed, "initialisation"))
+    model = MODELS.build(run.model, run.data.image_shape, 10, **run.options)
+    squares = sum(float(p.detach().double().square().sum()) for p in model.parameters() if p.ndim > 1)
+    row, plain = metrics(go(run, tmp_path / "r")[1])[0], last_row(tmp_path, "plain", steps=1)
+    assert float(row["train_l2_loss"]) == pytest.approx(0.25 * squares, rel=1e-5)
+    assert float(row["train_loss"]) == pytest.approx(float(plain["train_loss"]) + 0.25 * squares, rel=1e-5)
+    assert "train_l2_loss" not in plain
+
+
+def test_l2_shrinks_kernels_and_leaves_biases(tmp_path):
+    options = {"learning_rate": 0.003}
+    plain, shrunk = (weights(go(run_of(tmp_path, l2=l2, **options), tmp_path / str(l2))[1]) for l2 in (0.0, 1.0))
+    kernels = [name for name, value in plain.items() if value.ndim > 1]
+    assert kernels and all(shrunk[name].norm() < 0.9 * plain[name].norm() for name in kernels)
+
+
+@pytest.mark.parametrize(
+    ("data", "training", "stuck"),
+    [
+        ({"train_images": None, "validation_images": 0}, {"learning_rate": 0.005}, False),
+        ({"train_images": None, "validation_images": 0}, {"learning_rate": 1e-9, "lr_floor": 0}, True),
+        ({"name": "multidigits", "options": {"train_pairs": 1000}}, {"learning_rate": 1e-9, "lr_floor": 0}, True),
+    ],
+)
+def test_a_run_that_learns_nothing_says_so(tmp_path, data, training, stuck):
+    _, folder = go(run_of(tmp_path, data={**data}, **training), tmp_path / "r")
+    record = folder.read_record()
+    assert record["stuck_at_chance"] is stuck
+    assert record["data"]["chance"] == pytest.approx(0.2 if "name" in data else 0.1, abs=0.02)
+
+
 def last_row(tmp_path, name, **training):
     return metrics(go(run_of(tmp_path, **training), tmp_path / name)[1])[-1]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"batch_size": 16},
-        {"learning_rate": 0.002},
-        {"lr_decay": 0.5, "lr_decay_every": 2},
-        {"lr_decay_unit": "epoch", "lr_decay_every": 1},
-        {"lr_floor": 0.001, "lr_decay": 0.5, "lr_decay_every": 1},
-        {"warmup_steps": 6},
-        {"weight_decay": 0.5},
-        {"gradient_clip": 0.01},
-        {"augmentation": {"shift": 0}},
-        {"augmentation": {"rotation": 20}},
-        {"augmentation": {"flip": True}},
-    ],
-    ids=str,
-)
-def test_every_option_of_training_acts(tmp_path, change):
-    assert last_row(tmp_path, "plain")["train_loss"] != last_row(tmp_path, "changed", **change)["train_loss"]
+# option, its value, and what else both runs must have for it to act
+ACTING = [
+    ("steps", 8, {"steps": 9}),
+    ("epochs", 2, {}),
+    ("batch_size", 16, {}),
+    ("learning_rate", 0.002, {}),
+    ("lr_decay", 0.5, {"lr_decay_every": 2}),
+    ("lr_decay_every", 1, {}),
+    ("lr_decay_unit", "epoch", {"lr_decay_every": 1}),
+    ("lr_decay_staircase", True, {"lr_decay_every": 4}),
+    ("lr_floor", 0.001, {"lr_decay_every": 1}),
+    ("schedule", "scaled", {}),
+    ("schedule_steps", 90_000, {"schedule": "scaled"}),
+    ("warmup_steps", 6, {}),
+    ("weight_decay", 0.5, {}),
+    ("l2", 0.01, {}),
+    ("gradient_clip", 0.01, {}),
+    ("augmentation", {"shift": 0}, {}),
+    ("augmentation", {"rotation": 20}, {}),
+    ("augmentation", {"flip": True}, {}),
+]
+# tested on their own: what stops a training, and what it computes with
+OTHERS = {"early_stopping", "match", "match_every", "device", "threads", "deterministic"}
+
+
+@pytest.mark.parametrize(("option", "value", "both"), ACTING, ids=str)
+def test_every_option_of_training_acts(tmp_path, option, value, both):
+    plain, changed = last_row(tmp_path, "plain", **both), last_row(tmp_path, "changed", **{**both, option: value})
+    assert plain["train_loss"] != changed["train_loss"]
+
+
+def test_no_option_of_training_is_left_out():
+    assert {option for option, _, _ in ACTING} | OTHERS == set(Training.model_fields)
 
 
 def test_gradient_clipping_bounds_the_step(tmp_path, monkeypatch):
@@ -270,6 +356,7 @@ def test_every_kind_of_task_trains_and_continues_where_it_was(tmp_path, model, n
     record = folder.read_record()
     assert record["data"] | {"fingerprint": "", "unofficial": []} == {
         "fingerprint": "", "train_images": 96, "validation_images": 50, "epoch_images": epoch_images, "unofficial": [],
+        "chance": record["data"]["chance"],
     }  # fmt: skip
     with pytest.raises(Stop):
         go(run, tmp_path / "s", reached=stop_after(1))
@@ -295,6 +382,34 @@ def test_options_of_the_decay():
     assert rate(300, lr_decay_unit="epoch", lr_decay_every=1) == pytest.approx(0.001 * 0.96**3)
     assert rate(10**7, lr_floor=1e-4) == 1e-4
     assert [rate(s, warmup_steps=4) / rate(s) for s in range(5)] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
+
+
+def test_a_scaled_schedule_decays_over_any_length_as_over_the_one_it_is_written_for():
+    short = Schedule(Training(steps=300, schedule="scaled"), 128)
+    assert (short.steps, short.stretch) == (300, 1000)
+    for share in (0, 0.25, 0.5, 1):
+        assert short.learning_rate(round(300 * share)) == pytest.approx(rate(round(300_000 * share)))
+    assert short.learning_rate(300) == pytest.approx(2.2e-6, rel=0.01)  # where S17's authors end
+    own = Schedule(Training(steps=300, schedule="scaled", schedule_steps=600), 128)
+    assert own.learning_rate(300) == pytest.approx(rate(600))
+    assert Schedule(Training(steps=300), 128).learning_rate(300) == rate(300)
+
+
+def test_a_scaled_schedule_counts_epochs_alike_and_leaves_the_warm_up():
+    by_epoch = {"lr_decay_unit": "epoch", "lr_decay_every": 1}
+    scaled = Schedule(Training(steps=100, schedule="scaled", schedule_steps=1000, warmup_steps=4, **by_epoch), 1280)
+    assert scaled.steps_per_epoch == 10
+    assert scaled.learning_rate(50) == pytest.approx(rate(500, steps_per_epoch=10, **by_epoch))
+    assert scaled.learning_rate(0) == pytest.approx(0.25 * 0.001)
+
+
+@pytest.mark.parametrize(
+    ("length", "images", "steps", "epochs"),
+    [({"epochs": 3}, 100, 12, 3), ({"steps": 5}, 100, 5, 2), ({"steps": 4}, 96, 4, 2), ({}, 60_000, 300_000, 160)],
+)
+def test_the_length_in_steps_and_in_epochs(length, images, steps, epochs):
+    schedule = Schedule(Training(batch_size=32, **length), images)
+    assert (schedule.steps, schedule.epochs) == (steps, epochs)
 
 
 def test_coupling_entropy_is_one_for_uniform_and_zero_for_collapsed_couplings():

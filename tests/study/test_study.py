@@ -4,7 +4,7 @@ import pytest
 
 from capsbench.errors import InputError
 from capsbench.registry import DECODERS, MODELS, ROUTINGS
-from capsbench.study import Plan, Training, load_plan
+from capsbench.study import Plan, Training, catalogue, default_training, load_plan
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 STUDY = """\
@@ -88,7 +88,7 @@ def test_a_run_holds_its_options_with_the_networks_defaults(plan_of):
     run = plan_of().run("digits/caps-iterations1-no_decoder/seed1")
     assert (run.study, run.model, run.seed, run.data.validation_images) == ("small", "capsnet", 1, 100)
     assert (run.options["conv_channels"], run.options["primary_types"], run.options["decoder"]) == (8, 32, None)
-    assert run.options["routing"] == {"name": "dynamic", "iterations": 1, "detach": False, "bias": False}
+    assert run.options["routing"] == ROUTINGS.options("dynamic")(iterations=1).plain()
     run = plan_of().run("digits/caps-iterations3-fully_connected/seed0")
     assert run.options["routing"]["iterations"] == 3
     assert run.options["decoder"]["hidden"] == [512, 1024]
@@ -102,9 +102,7 @@ def test_a_bare_name_chooses_a_group_with_its_defaults(options_of, name):
 
 
 def test_a_group_without_a_name_is_the_networks_own(options_of):
-    assert options_of("{routing: {iterations: 5}}")["routing"] == {
-        "name": "dynamic", "iterations": 5, "detach": False, "bias": False,
-    }  # fmt: skip
+    assert options_of("{routing: {iterations: 5}}")["routing"] == ROUTINGS.options("dynamic")(iterations=5).plain()
     assert options_of("{routing: {}}") == options_of("{}")
     assert {"name": "capsnet", **options_of("{}")} == MODELS.options("capsnet")().plain()
 
@@ -156,6 +154,166 @@ variants:
     augmentation = {"shift": 1, "rotation": 6.0, "scale": 0.3, "cutout": 4}
     given = {"epochs": 2, "batch_size": 3, "learning_rate": 0.4, "lr_decay": 0.5, "augmentation": augmentation}
     assert run.training == Training.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    ("study", "experiment", "variant", "grid", "length"),
+    [
+        ("{}", "{}", "{}", "{}", (300_000, None)),  # the authors' command
+        ("{epochs: 2}", "{}", "{}", "{}", (None, 2)),
+        ("{epochs: 2}", "{steps: 7}", "{}", "{}", (7, None)),
+        ("{steps: 7}", "{}", "{epochs: 3}", "{}", (None, 3)),
+        ("{steps: 7}", "{epochs: 2}", "{steps: 8}", "{}", (8, None)),
+        ("{epochs: 2}", "{}", "{}", "{training.steps: [9]}", (9, None)),
+        ("{steps: 7}", "{}", "{epochs: 3}", "{training.epochs: [4]}", (None, 4)),
+        ("{epochs: 2}", "{batch_size: 3}", "{steps: null}", "{}", (None, 2)),  # null says nothing
+        ("{epochs: 2}", "{epochs: null}", "{}", "{}", (300_000, None)),
+    ],
+)
+def test_the_innermost_length_counts_whether_in_steps_or_in_epochs(plan_of, study, experiment, variant, grid, length):
+    text = f"""\
+name: lengths
+seeds: [0]
+training: {study}
+experiments: {{digits: {{data: {{name: digits}}, training: {experiment}}}}}
+variants: {{cnn: {{model: cnn_matched, training: {variant}, grid: {grid}}}}}
+"""
+    (run,) = plan_of(study=text).runs
+    assert (run.training.steps, run.training.epochs) == length
+
+
+@pytest.mark.parametrize("where", ["study", "experiment", "variant"])
+def test_two_lengths_in_one_layer_are_refused_with_their_place(path, where):
+    both = "training: {steps: 9, epochs: 2}"
+    study = {
+        "study": ONE.replace("VARIANT", "{model: capsnet}") + both,
+        "experiment": ONE.replace("digits}}", f"digits}}, {both}}}").replace("VARIANT", "{model: capsnet}"),
+        "variant": ONE.replace("VARIANT", f"{{model: capsnet, {both}}}"),
+    }[where]
+    place = {"study": "training: ", "experiment": "experiments.digits.training: ", "variant": "variants.v.training: "}
+    problem = problem_of(path, study)
+    assert problem.startswith(place[where])
+    assert "two lengths" in problem
+
+
+def test_a_length_in_steps_or_in_epochs_is_one_in_steps():
+    assert Training(steps=7).total_steps(1000) == 7
+    assert Training(epochs=3, batch_size=32).total_steps(96) == 9
+    assert Training(epochs=3, batch_size=32).total_steps(97) == 12
+    assert Training(**Training(epochs=3).model_dump()) == Training(epochs=3)  # as a record holds it
+    assert Training(**Training().model_dump()) == Training()
+
+
+def test_a_data_set_has_a_protocol_of_its_own_that_a_study_replaces(plan_of):
+    pairs = ONE.replace("{name: digits}", "{name: multidigits}").replace("VARIANT", "{model: capsnet}")
+    assert plan_of(study=pairs).runs[0].training.lr_decay_every == 20_000  # S17, 6.2
+    assert plan_of(study=pairs + "training: {lr_decay_every: 5}").runs[0].training.lr_decay_every == 5
+    (run,) = plan_of("VARIANT", "{model: capsnet}", ONE).runs
+    assert run.training.lr_decay_every == 2000
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_the_default_training_of_a_data_set_is_what_a_silent_study_has(plan_of, name):
+    study = ONE.replace("{name: digits}", f"{{name: {name}}}").replace("VARIANT", "{model: resnet20}")
+    (run,) = plan_of(study=study).runs
+    assert default_training(run.data) == run.training
+    changed = default_training(run.data, {"epochs": 3, "augmentation": {"rotation": 7.0}})
+    assert (changed.steps, changed.epochs, changed.augmentation.rotation) == (None, 3, 7.0)
+    assert changed.augmentation.shift == run.training.augmentation.shift
+    assert changed.lr_decay_every == run.training.lr_decay_every
+
+
+MATCHED = """\
+name: matched
+seeds: [0, 1]
+training: {epochs: 2}
+experiments:
+  moved: {data: {name: affdigits}}
+variants:
+  caps: {model: capsnet, training: {match: cnn}, grid: {routing.iterations: [1, 3]}}
+  cnn: {model: cnn_matched}
+"""
+
+
+def test_a_run_is_matched_to_the_one_of_the_same_seed(plan_of):
+    plan = plan_of(study=MATCHED)
+    for run in plan.runs:
+        if run.variant == "cnn":
+            assert (run.matched_key, run.matched_digest) == (None, None)
+        else:
+            assert run.matched_key == f"moved/cnn/seed{run.seed}"
+            assert run.matched_digest == plan.run(run.matched_key).digest
+
+
+def test_digest_follows_the_run_that_is_matched(plan_of):
+    before = digests(plan_of(study=MATCHED))
+    of_the_cnn = plan_of("{model: cnn_matched}", "{model: cnn_matched, options: {dropout: 0.1}}", MATCHED)
+    assert not set(before) & set(digests(of_the_cnn))
+    labelled = plan_of("{model: cnn_matched}", "{model: cnn_matched, label: CNN}", MATCHED)
+    assert digests(labelled) == before
+    assert len(set(before)) == 6
+    never = digests(plan_of("{match: cnn}", "{}", MATCHED))
+    assert (before[4:], set(before[:4]) & set(never)) == (never[4:], set())
+
+
+def test_matches_can_form_a_chain_and_stand_in_a_grid(plan_of):
+    chain = MATCHED + "  last: {model: resnet20, grid: {training.match: [caps-iterations1, null]}}\n"
+    plan = plan_of(study=chain)
+    assert plan.run("moved/last-caps-iterations1/seed0").matched_key == "moved/caps-iterations1/seed0"
+    assert plan.run("moved/last-no_match/seed0").matched_key is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("match: cnn}", "match: cn}", ["variants.caps.training.match: no variant", "'cn'", "did you mean cnn"]),
+        ("match: cnn}", "match: caps}", ["caps.training.match: no variant", "caps-iterations1, caps-iterations3, cnn"]),
+        (
+            "{model: cnn_matched}",
+            "{model: cnn_matched, training: {match: cnn}}",
+            ["variants.cnn.training.match: ", "itself"],
+        ),
+        ("{epochs: 2}", "{match: cnn}", ["training.match: ", "'cnn' cannot be matched to itself"]),
+        (
+            "{data: {name: affdigits}}",
+            "{data: {name: affdigits}, training: {match: cnn}}",
+            ["experiments.moved.training.match: ", "'cnn' cannot be matched to itself"],
+        ),
+        (
+            "{model: cnn_matched}",
+            "{model: cnn_matched, training: {match: caps-iterations3}}",
+            ["a circle: ", "cnn is matched to caps-iterations3"],
+        ),
+        ("affdigits", "digits", ["variants.caps.training.match: the test of digits is as familiar"]),
+        ("affdigits}", "affdigits, options: {train: affine}}", ["the test of affdigits is as familiar"]),
+        (
+            "{name: affdigits}",
+            "{name: affdigits, validation_images: 9}, training: {early_stopping: 2}",
+            ["variants.caps.grid.training: early_stopping and match are two stopping rules"],
+        ),
+        (
+            "{data: {name: affdigits}}",
+            "{data: {name: affdigits}, variants: [caps]}\n  other: {data: {name: affdigits}, variants: [cnn]}",
+            ["variants.caps.training.match: no variant of this experiment 'cnn'; there are caps-iterations1"],
+        ),
+        ("name: matched", "name: matched\nevaluations: [accuracy]", ["evaluations: 'familiar' must be among them"]),
+        (
+            "match: cnn}, grid: {",
+            "epochs: 1}, grid: {training.match: [cn], ",
+            ["variants.caps.grid.training.match: no variant", "'cn'"],
+        ),
+    ],
+)
+def test_what_cannot_be_matched_is_refused_with_its_place(path, old, new, words):
+    assert old in MATCHED
+    problem = problem_of(path, MATCHED.replace(old, new))
+    assert [word for word in words if word not in problem] == []
+
+
+def test_an_experiment_may_set_a_match_from_which_the_matched_variant_is_excepted(plan_of):
+    study = MATCHED.replace("training: {match: cnn}, ", "").replace("{epochs: 2}", "{match: cnn}")
+    plan = plan_of(study=study.replace("{model: cnn_matched}", "{model: cnn_matched, training: {match: null}}"))
+    assert {run.variant for run in plan.runs if run.matched_key} == {"caps-iterations1", "caps-iterations3"}
 
 
 @pytest.mark.parametrize(
@@ -282,6 +440,7 @@ def test_every_run_has_its_own_digest(plan_of):
         ("name: small", "name: other"),
         ("epochs: 2", "epochs: 2, device: cpu"),
         ("epochs: 2", "epochs: 2, lr_decay: 0.96"),  # a default, spelt out
+        ("epochs: 2", "epochs: 2, steps: null, match: null"),
         ("{conv_channels: 16}", "{conv_channels: 16, primary_types: 32}"),  # another
         ("{conv_channels: 16}", "{name: capsnet, conv_channels: 16}"),
         ("{conv_channels: 8}", "{conv_channels: 8, loss: {name: margin, weight: 1.0}, transform: full}"),
@@ -305,6 +464,9 @@ def test_digest_changes_with_the_network_to_match(plan_of):
         ("shift: 1", "shift: 0"),
         ("epochs: 2", "epochs: 2, threads: 2"),
         ("epochs: 2", "epochs: 2, deterministic: true"),
+        ("epochs: 2", "steps: 74"),
+        ("epochs: 2", "epochs: 2, schedule: scaled"),
+        ("epochs: 2", "epochs: 2, l2: 1e-7"),
         ("validation_images: 100", "validation_images: 99"),
         ("validation_images: 100", "validation_images: 100, split_seed: 1"),
         ("validation_images: 100", "validation_images: 100, train_images: 900"),
@@ -375,7 +537,18 @@ def test_digest_changes_with_whatever_decides_a_result(plan_of, old, new):
         ("epochs: 2", "epochs: 0", ["training.epochs: 0 ", "greater than or equal to 1"]),
         ("epochs: 2", "epochs: 1.5", ["training.epochs: 1.5 ", "integer"]),
         ("epochs: 2", "epochs: two", ['training.epochs: "two" ', "integer"]),
-        ("epochs: 2", "epochs: null", ["training.epochs: null ", "integer"]),
+        ("epochs: 2", "steps: 0", ["training.steps: 0 ", "greater than or equal to 1"]),
+        ("epochs: 2", "epochs: 2, steps: 9", ["training: ", "steps 9 and epochs 2", "two lengths"]),
+        ("epochs: 2", "schedule: stretched", ['training.schedule: "stretched" ', "'absolute' or 'scaled'"]),
+        ("epochs: 2", "schedule_steps: 0", ["training.schedule_steps: 0 ", "greater than or equal to 1"]),
+        ("epochs: 2", "l2: -1.0e-7", ["training.l2: -1e-07 ", "greater than or equal to 0"]),
+        ("epochs: 2", "match_every: 0", ["training.match_every: 0 ", "greater than or equal to 1"]),
+        ("epochs: 2", "match: a b", ["training.match: 'a b' is not a name"]),
+        (
+            "[fully_connected, null]",
+            "[null], training.steps: [9], training.epochs: [1]",
+            ["variants.caps.grid.training: ", "two lengths"],
+        ),
         ("epochs: 2", "learning_rate: '1e-3'", ['training.learning_rate: "1e-3" ', "number"]),
         ("epochs: 2", "learning_rate: 0", ["training.learning_rate: 0 ", "greater than 0"]),
         ("epochs: 2", "learning_rate: .nan", ["training.learning_rate: NaN ", "finite number"]),
@@ -462,7 +635,7 @@ def test_bad_input_is_one_line_with_file_key_and_what_is_allowed(path, old, new,
             ["v.options.routing: no routing 'emm'; did you mean em?"],
         ),
         ("{model: capsnet, options: {routing: [em]}}", ["v.options.routing: "]),
-        ("{model: capsnet, options: {loss: cross_entropy}}", ["v.options.loss: no loss 'cross_entropy'", "margin"]),
+        ("{model: capsnet, options: {loss: hinge}}", ["v.options.loss: no loss 'hinge'", "margin"]),
         ("{model: capsnet, options: {name: capsnet}}", ["v.options.name: unknown key", "model"]),
         ("{model: capsnet, grid: {name: [capsnet]}}", ["v.", "name: unknown key", "model"]),
         (
@@ -525,7 +698,7 @@ def test_a_missing_file_says_so(path):
 
 def test_what_is_no_text_cannot_be_read(path):
     path.write_bytes(b"\xff\xfe\x00")
-    assert problem_of(path).startswith("cannot be read: ")
+    assert "is no UTF-8 text" in problem_of(path)
 
 
 @pytest.mark.parametrize("where", ["study", "experiment", "variant", "grid"])

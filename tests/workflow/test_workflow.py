@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 import subprocess
@@ -5,6 +6,7 @@ import sys
 import time
 
 import pytest
+import yaml
 from projects import STUDY, Project
 
 REPORT = {"tables": 1, "plots": 1, "study_report": 1, "all": 1}
@@ -181,6 +183,7 @@ def test_a_killed_snakemake_can_be_started_again_while_its_trainers_live_on(tmp_
     [
         (STUDY.replace("epochs: 1", "epochs: 0"), "study.yaml: training.epochs: 0 is not allowed"),
         (STUDY.replace("model: capsnet", "model: capsnte"), "no model 'capsnte'"),
+        (STUDY.replace("epochs: 1", "epochs: 1, match: caps"), "study.yaml: training.match: the test of digits"),
     ],
 )
 def test_a_wrong_study_stops_before_the_first_job_with_the_reason(project, text, message):
@@ -257,3 +260,52 @@ def test_gpus_are_asked_for_by_the_study_and_not_by_the_machine_that_submits(pro
         jobs = [job for job in output.split("\nrule ")[1:] if job.startswith(f"{rule}:")]
         assert len(jobs) == 2
         assert {re.search(r"gpu=(\d)", job)[1] if "gpu=" in job else "0" for job in jobs} == requests
+
+
+MATCHED = """
+name: matched
+seeds: [0, 1]
+training: {epochs: 1, batch_size: 64, device: cpu}
+tracking: false
+plots: []
+experiments:
+  moved: {data: {name: affdigits, train_images: 320, options: {transforms_per_image: 1}}}
+variants:
+  caps:
+    model: capsnet
+    options: {conv_channels: 4, primary_types: 1, decoder: null}
+    training: {match: cnn, match_every: 2, steps: 12}
+  cnn: {model: cnn_matched, options: {matched_to: {name: resnet20, widths: [4, 16]}}}
+"""
+
+
+@pytest.mark.slow
+def test_a_run_trains_after_the_evaluation_of_the_one_that_it_is_matched_to(tmp_path):
+    project = Project.create(tmp_path, MATCHED)
+    done = project.snakemake()
+    assert done.returncode == 0, done.output
+    runs = project.path / "results/matched/runs/moved"
+    for seed in (0, 1):
+        record = yaml.safe_load((runs / f"caps/seed{seed}/run.yaml").read_text())
+        error = json.loads((runs / f"cnn/seed{seed}/evaluations/familiar.json").read_text())["error"]
+        assert record["match"]["run"] == f"moved/cnn/seed{seed}"
+        assert record["match"]["familiar_error"] == error
+        assert record["match"]["reached"] is (record["match"]["familiar_error_here"] <= error)
+        assert record["steps"] % 2 == 0
+    assert project.planned() == {}
+    ends = {"tables": 1, "study_report": 1, "all": 1}  # no plots are drawn
+    project.write_study(MATCHED.replace("primary_types: 1", "primary_types: 2"))
+    assert project.planned() == {"train": 2, "evaluate": 2, **ends}
+    project.write_study(MATCHED.replace("widths: [4, 16]", "widths: [8, 16]"))  # of the matched ones: both change
+    assert project.planned() == {"train": 4, "evaluate": 4, **ends}
+
+
+@pytest.mark.slow
+def test_a_run_matched_to_one_that_diverged_fails_in_one_line_and_stops_no_other(tmp_path):
+    study = MATCHED.replace("[4, 16]}}}", "[4, 16]}}, training: {learning_rate: 1.0e+30}}").replace("[0, 1]", "[0]")
+    project = Project.create(tmp_path, study)
+    done = project.snakemake()
+    assert done.returncode == 1
+    assert "moved/caps/seed0: matched to moved/cnn/seed0, which diverged" in done.output
+    record = yaml.safe_load((project.path / "results/matched/runs/moved/caps/seed0/run.yaml").read_text())
+    assert record["status"] == "failed"

@@ -5,6 +5,8 @@ EVALUATIONS = [
     for protocol in PLAN.study.evaluations
 ]
 
+TABLES = PLAN.tables + ["contrasts"] * bool(PLAN.contrasts)
+
 
 rule tables:
     input:
@@ -14,7 +16,7 @@ rule tables:
         report(
             expand(
                 f"{STUDY}/tables/{{table}}.{{ending}}",
-                table=PLAN.tables,
+                table=TABLES,
                 ending=["csv", "md", "tex"],
             ),
             caption="../report/table.rst",
@@ -26,6 +28,7 @@ rule tables:
         study=STUDY_FILE,
         # an edit of the study redraws what it changes
         contents=PLAN.study.model_dump_json(),
+        contrasts=str(PLAN.contrasts),
         code=lambda w: code_version("capsbench.analysis.tables:write_tables"),
         published=lambda w: content_version("analysis/published.yaml"),
         names=lambda w: shown_names(PLAN),
@@ -52,6 +55,7 @@ rule plots:
         study=STUDY_FILE,
         # an edit of the study redraws what it changes
         contents=PLAN.study.model_dump_json(),
+        contrasts=str(PLAN.contrasts),
         code=lambda w: code_version("capsbench.analysis.plots:write_plots"),
         names=lambda w: shown_names(PLAN),
     shell:

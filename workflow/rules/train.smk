@@ -4,6 +4,11 @@
 rule train:
     input:
         data=f"{STUDY}/data/{{experiment}}.json",
+        # of the run that this one is matched to: where its training stops
+        matched=lambda w: expand(
+            f"{STUDY}/runs/{{key}}/evaluations/familiar.json",
+            key=[key for key in [PLAN.cell(**w).matched_key] if key],
+        ),
     output:
         model=f"{STUDY}/runs/{RUN}/model.pt",
         metrics=f"{STUDY}/runs/{RUN}/metrics.csv",

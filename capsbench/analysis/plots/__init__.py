@@ -7,6 +7,7 @@ import matplotlib
 
 matplotlib.use("Agg")  # before the plots import pyplot: no display is needed
 
+from capsbench.analysis.plots.contrasts import plot_contrasts
 from capsbench.analysis.plots.error_by_variant import plot_error_by_variant
 from capsbench.analysis.plots.files import PLOTS, write_plots
 from capsbench.analysis.plots.learning_curves import plot_learning_curves
@@ -15,6 +16,7 @@ from capsbench.analysis.plots.routing_iterations import plot_routing_iterations
 
 __all__ = [
     "PLOTS",
+    "plot_contrasts",
     "plot_error_by_variant",
     "plot_learning_curves",
     "plot_reconstructions",

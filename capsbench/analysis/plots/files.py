@@ -11,6 +11,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from capsbench.analysis.collect import collect
+from capsbench.analysis.plots.contrasts import plot_contrasts
 from capsbench.analysis.plots.error_by_variant import plot_error_by_variant
 from capsbench.analysis.plots.learning_curves import plot_learning_curves
 from capsbench.analysis.plots.reconstructions import plot_reconstructions
@@ -23,6 +24,7 @@ _SVG_SALT = "capsbench"  # the same study gives the same svg bytes
 PLOTS: dict[str, Callable[[Plan, Path, pd.DataFrame], Figure]] = {
     "learning_curves": plot_learning_curves,
     "error_by_variant": plot_error_by_variant,
+    "contrasts": plot_contrasts,
     "routing_iterations": plot_routing_iterations,
     "reconstructions": plot_reconstructions,
 }

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from capsbench.analysis.collect import collect, write_runs
+from capsbench.analysis.tables.contrasts import write_contrasts
 from capsbench.analysis.tables.paper import caption, paper_table
 from capsbench.analysis.tables.text import for_people, notes
 from capsbench.run.folder import write_whole
@@ -16,10 +17,11 @@ def write_tables(plan: Plan, results: Path) -> dict[str, list[Path]]:
     folder = results / plan.study.name
     runs = collect(plan, results)
     write_runs(runs, folder / "runs.csv")
+    contrasts = {"contrasts": write_contrasts(plan, runs, folder / "tables")} if plan.contrasts else {}
     return {
         name: write_table(paper_table(name, plan, runs), name, folder / "tables", caption(name, plan))
         for name in plan.tables
-    }
+    } | contrasts
 
 
 def write_table(table: pd.DataFrame, name: str, folder: Path, caption: str) -> list[Path]:

@@ -7,7 +7,7 @@ MISSING = "-"
 
 
 def method_name(run: Run) -> str:
-    """Return the title of the network, with its loss where that is not the paper's own."""
+    """Return the title of the network, with its loss where that is not its paper's or not that of its routing."""
     title = MODELS[run.model].title
     loss = run.options.get("loss")
     if loss is None:
@@ -16,16 +16,17 @@ def method_name(run: Run) -> str:
     if run.model == "matrix_capsnet":  # the rows of H18's Table 1 differ in these
         coordinates = "with" if run.options["coordinate_addition"] else "no"
         return f"{title} ({run.options['pose']} pose, {loss_title} loss, {coordinates} coordinates)"
+    routing = _routing(run)
+    papers = ROUTINGS[routing].facts.get("loss") if routing else None
+    if routing and papers not in (None, loss["name"]):
+        return f"{title} ({loss_title} loss; {ROUTINGS[routing].title}'s paper: {LOSSES[papers].title})"
     return title if loss["name"] == _default(run, "loss") else f"{title} ({loss_title} loss)"
 
 
 def routing_name(run: Run) -> str:
     """Return the number of iterations, as S17's column has it, with the title of a routing that was chosen."""
     group = run.options.get("routing")
-    if group is None:  # the network has one of its own, or none
-        name, iterations = MODELS[run.model].facts.get("routing"), run.options.get("iterations")
-    else:
-        name, iterations = group["name"], group.get("iterations")
+    name, iterations = _routing(run), (run.options if group is None else group).get("iterations")
     if name is None:
         return MISSING
     if iterations and group and name == _default(run, "routing"):
@@ -38,6 +39,13 @@ def reconstructs(run: Run) -> str:
     if "decoder" not in run.options:
         return MISSING
     return "yes" if run.options["decoder"] else "no"
+
+
+def _routing(run: Run) -> str | None:
+    """Return the name of the routing: an option, or the network's own; None for a network without one."""
+    group = run.options.get("routing")
+    name: str | None = group["name"] if group else MODELS[run.model].facts.get("routing")
+    return name
 
 
 def _default(run: Run, group: str) -> str:

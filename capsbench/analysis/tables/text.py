@@ -5,6 +5,7 @@ import math
 import string
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from capsbench.analysis.tables.methods import MISSING
@@ -24,9 +25,9 @@ def for_people(table: pd.DataFrame) -> pd.DataFrame:
     text = pd.DataFrame(
         {
             "data": [r.data + daggers.get(r.unofficial, "") for r in rows],
-            "experiment": table["experiment"],
+            "experiment": table["experiment"].replace("", MISSING),
             "method": table["method"],
-            "variant": table["label"],
+            "variant": [r.label if r.planned else MISSING for r in rows],
             "routing": table["routing"],
             "reconstruction": table["reconstruction"],
             _FAMILIAR: [_plus_minus(r.familiar_mean, r.familiar_std) for r in rows],
@@ -42,15 +43,18 @@ def for_people(table: pd.DataFrame) -> pd.DataFrame:
             "time per run": [_duration(v) for v in table["seconds"]],
         }
     )
-    return _columns_that_say_something(text)
+    return _columns_that_say_something(text, (table["planned"] > 0).to_numpy())
 
 
-def _columns_that_say_something(text: pd.DataFrame) -> pd.DataFrame:
-    """Drop columns without any value, and the names of experiment and variant where other columns tell rows apart."""
-    if (text.groupby("data")["experiment"].nunique() == 1).all():
+def _columns_that_say_something(text: pd.DataFrame, ours: "np.ndarray[Any, np.dtype[np.bool_]]") -> pd.DataFrame:
+    """Drop columns without any value, and the names of experiment and variant where other columns tell rows apart.
+
+    ours: whether a row is one of ours.
+    """
+    if (text[ours].groupby("data")["experiment"].nunique() == 1).all():
         text = text.drop(columns="experiment")
     told_apart = ["data", "experiment", "method", "routing", "reconstruction"]
-    if not text.duplicated([c for c in told_apart if c in text]).any():
+    if not text[ours].duplicated([c for c in told_apart if c in text]).any():
         text = text.drop(columns="variant")
     text = text.drop(columns=[c for c in (_FAMILIAR, "published familiar", _PER_DIGIT) if set(text[c]) <= {MISSING}])
     if _PER_DIGIT in text:  # so that the two scores cannot be confused
@@ -61,15 +65,46 @@ def _columns_that_say_something(text: pd.DataFrame) -> pd.DataFrame:
 
 
 def notes(table: pd.DataFrame) -> list[str]:
-    """Return the notes below the table: why rows are not comparable, unofficial files, the papers' caveats."""
+    """Return the notes below the table.
+
+    Why rows are not comparable, unofficial files, runs stuck at chance, familiar errors that were matched, and the
+    papers' caveats.
+    """
     below = [f"({letter}) {why}." for why, letter in _reasons(table).items()]
     for lines, mark in _footnotes(table).items():
         files = ", ".join(line.split(": md5 ")[0] for line in lines.split("; "))
         below.append(f"{mark} not the official files (runs.csv has their checksums): {files}.")
-    caveats = dict.fromkeys(f"{p}: {c}" for p, c in zip(table["published"], table["caveat"], strict=True) if c)
+    below += [_stuck_note(row) for row in table.itertuples() if row.stuck]
+    below += [_matching_note(row) for row in table.itertuples() if row.matched_to]
+    caveats = dict.fromkeys(
+        f"{row.published}{'' if row.planned else f' ({row.label})'}: {row.caveat}"
+        for row in table.itertuples()
+        if row.caveat
+    )
     if caveats:
         below.append("Remarks on published values: " + ". ".join(caveats) + ".")
     return below
+
+
+def _stuck_note(row: Any) -> str:
+    runs = "run" if row.stuck == 1 else "runs"
+    text = f"Stuck at chance: {row.stuck} {runs} of {_name(row)}, whose training error never left that of guessing."
+    others = "; for the others see runs.csv" if row.stuck > 1 else ""
+    return f"{text} The routing to the classes there, {row.diagnostics}{others}." if row.diagnostics else text
+
+
+def _matching_note(row: Any) -> str:
+    """Say what a row was matched to, and how well."""
+    text = f"Matched: {_name(row)} was to stop at the familiar error of {row.matched_to} of the same seed"
+    if math.isnan(row.overshoot):
+        return f"{text}; no result yet."
+    size = f"{abs(row.overshoot):.2f} points"
+    text += f"; overshoot {size} on average" if row.overshoot >= 0 else f"; it ended {size} above it on average"
+    return f"{text}; {row.unmatched}." if row.unmatched else f"{text}."
+
+
+def _name(row: Any) -> str:
+    return f"{row.label} ({row.experiment})"
 
 
 def _why(verdict: str) -> str:
@@ -106,11 +141,13 @@ def _interval(row: Any) -> str:
 
 
 def _count(row: Any) -> str:
+    if not row.planned:
+        return MISSING
     text = f"{row.n} of {row.planned}"
     for kind in ("diverged", "failed"):
         if number := getattr(row, kind):
             text += f", {number} {kind}"
-    return text
+    return text + (f", {row.stuck} stuck at chance" if row.stuck else "")
 
 
 def _number(value: float, form: str) -> str:

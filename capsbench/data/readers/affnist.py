@@ -1,30 +1,43 @@
 """affNIST from its official .mat file: MNIST's test digits under affine transformations, in 40x40.
 
-The release has no official checksums that we know of, so the structure is checked instead: the struct and its fields,
-types, 40x40, the number of images, labels 0 to 9 (and the checksums inside .zip and compressed .mat files).
+The release has no official checksums that we know of, so the content is checked instead: the struct and its fields,
+types, 40x40, 32 images of each of MNIST's test digits by their labels and, where it is there, by `original_id` (and the
+checksums inside .zip and compressed .mat files). The official validation file has as many images and the same fields;
+its digits are MNIST's training digits, which their labels show.
 """
 
 import io
+import struct
 import warnings
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
 from capsbench.data.readers.cache import cached
-from capsbench.data.readers.download import RemoteFile, fetch, md5_of
-from capsbench.data.readers.raw import Raw, SourceSplit
+from capsbench.data.readers.download import RemoteFile, fetch, sha256_of
+from capsbench.data.readers.raw import Raw, SourceSplit, check_regular
 from capsbench.errors import InputError
 from capsbench.study import DataOptions
 
-MIRRORS = (
-    "https://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed/",
-    "http://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed/",
-)
-FORMAT = 1  # of the prepared arrays; raise it when this file comes to give others
+MIRRORS = ("https://www.cs.toronto.edu/~tijmen/affNIST/32x/transformed/",)
+FORMAT = 2  # of the prepared arrays; raise it when this file comes to give others
 SIDE = 40
-TEST_IMAGES = 320_000  # 32 of each of MNIST's test images
+ORIGINALS = (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009)  # MNIST's test digits, by class
+COPIES = 32  # images of each of them
+# images -> which other file of the release has so many
+OTHER_SIZES = {
+    10_000: "one of the 32 parts of the test, or the test digits before they were transformed",
+    50_000: "one of the 32 parts of the training set, or its digits before they were transformed",
+    60_000: "one of the 32 parts of training and validation set, or their digits before they were transformed",
+    1_600_000: "the training set",
+}
+MOST_BYTES = 2 * 10**9  # of an unpacked file: the pixels of the official one are a quarter of it
+COMPRESSED = 15  # kind of a part of a .mat file, version 5
+CHUNK = 1 << 10  # bytes that are unpacked at a time, to a thousand times as many at most
+FETCH_AGAIN = "delete it and fetch it again"
 
 
 def read(folder: Path, split: SourceSplit, allow_unofficial: bool = False, options: DataOptions | None = None) -> Raw:
@@ -33,27 +46,28 @@ def read(folder: Path, split: SourceSplit, allow_unofficial: bool = False, optio
     Args:
         folder: has test.mat, or test.mat.zip with it inside.
         split: "test"; studies train on MNIST placed in 40x40.
-        allow_unofficial: accept another number of images.
+        allow_unofficial: accept a file whose `original_id` does not name each digit 32 times. Another number of images,
+            and labels that are not those of MNIST's test digits, are refused all the same.
         options: not used here.
 
     Raises:
-        InputError: the file is missing, damaged or not affNIST, or the split is "train".
+        InputError: the file is missing, damaged or not affNIST's test, or the split is "train".
     """
     if split != "test":
         raise InputError("affNIST is a test set: train on mnist placed in 40x40 and test on affnist")
     path = _find(folder)
+    check_regular(path)
     try:
-        md5 = md5_of(path)
+        sha256 = sha256_of(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    wanted = None if allow_unofficial else TEST_IMAGES
-    arrays = cached("affnist-test", {"md5": md5, "format": FORMAT}, lambda: _build(path, wanted))
-    count = len(arrays["labels"])
-    if wanted not in (None, count):  # kept in the cache by a read that allowed it
-        raise _wrong_count(path, count)
-    unofficial = f"affNIST (unofficial copy): {path.name}: md5 {md5}, {_counts(count)}"
+
+    made_from = {"sha256": sha256, "format": FORMAT}
+    arrays = cached("affnist-test", made_from, lambda: _build(path, allow_unofficial))
+    odd = _check_originals(path, arrays, allow_unofficial)  # again: another read may have allowed what is in the cache
+    unofficial = tuple(f"affNIST (unofficial copy): {path.name}: sha256 {sha256}, {line}" for line in odd)
     factors = {"rotation": arrays["rotation"]} if "rotation" in arrays else {}
-    return Raw(arrays["images"], arrays["labels"], factors, () if count == TEST_IMAGES else (unofficial,))
+    return Raw(arrays["images"], arrays["labels"], factors, unofficial, {path.name: sha256})
 
 
 def download(folder: Path) -> None:
@@ -72,34 +86,78 @@ def _find(folder: Path) -> Path:
     )
 
 
-def _build(path: Path, wanted: int | None) -> dict[str, np.ndarray]:
-    arrays = _read_mat(path, wanted)
+def _build(path: Path, allow_unofficial: bool) -> dict[str, np.ndarray]:
+    arrays = _read_mat(path)
+    _check_originals(path, arrays, allow_unofficial)
     images = arrays["images"]
     if _lie_down(images, arrays["labels"]):
         images = images.transpose(0, 2, 1)
     return {**arrays, "images": images[:, np.newaxis]}
 
 
-def _read_mat(path: Path, wanted: int | None) -> dict[str, np.ndarray]:
-    """Return images uint8 [N, 40, 40] as they are laid out, labels int64 [N] and rotation [N] if the file has it."""
-    struct = _load(path)
-    pixels, labels = (_field(path, struct, name) for name in ("image", "label_int"))
+def _read_mat(path: Path) -> dict[str, np.ndarray]:
+    """Return images uint8 [N, 40, 40] as they are laid out, labels int64 [N], and what the file has of other columns.
+
+    These are `rotation` (float64, degrees) and `original` (int64, which digit an image was made from), [N] each.
+    """
+    fields = _load(path)
+    pixels, labels = (_field(path, fields, name) for name in ("image", "label_int"))
     if pixels.dtype != np.uint8:
         raise InputError(f"{path}: the images are {pixels.dtype}, expected uint8")
     if pixels.ndim != 2 or pixels.shape[0] != SIDE * SIDE:
         raise InputError(f"{path}: images of shape {list(pixels.shape)}, expected [{SIDE * SIDE}, N]: 40x40 in columns")
     count = pixels.shape[1]
-    if wanted not in (None, count):
-        raise _wrong_count(path, count)
     if labels.size != count:
         raise InputError(f"{path}: {count:,} images but {labels.size:,} labels")
     if labels.dtype.kind not in "iuf" or not np.isin(labels, np.arange(10)).all():
         raise InputError(f"{path}: the labels are not all digits from 0 to 9")
     found = {"images": pixels.T.reshape(count, SIDE, SIDE), "labels": labels.ravel().astype(np.int64)}
-    transform = struct.get("human_readable_transform")  # six rows, only the first of which is documented
+    _check_labels(path, found["labels"])
+    transform = fields.get("human_readable_transform")  # six rows, only the first of which is documented
     if transform is not None and transform.ndim == 2 and transform.shape[1] == count and transform.dtype.kind in "iuf":
         found["rotation"] = transform[0].astype(np.float64)
+    original = fields.get("original_id")
+    if original is not None:
+        if original.size != count or original.dtype.kind not in "iuf":
+            raise InputError(f"{path}: {count:,} images but {original.size:,} original_id of {original.dtype}")
+        found["original"] = original.ravel().astype(np.int64)
     return found
+
+
+def _check_labels(path: Path, labels: np.ndarray) -> None:
+    """Refuse what is not 32 images of each of MNIST's test digits, and say what it seems to be."""
+    wanted = COPIES * sum(ORIGINALS)
+    if len(labels) != wanted:
+        other = OTHER_SIZES.get(len(labels))
+        seems = f": it seems to be {other}" if other else ""
+        raise InputError(f"{path}: {len(labels):,} images, affNIST's test has {wanted:,}{seems}; {FETCH_AGAIN}")
+    by_class = np.bincount(labels, minlength=10)
+    if (by_class != COPIES * np.array(ORIGINALS)).any():
+        if (by_class % COPIES == 0).all():
+            seems = f"{COPIES} images of each of other digits: it seems to be affNIST's validation file"
+        else:
+            seems = f"not {COPIES} images of each of any digits: it does not seem to be of affNIST"
+        raise InputError(
+            f"{path}: the labels 0 to 9 occur {', '.join(map(str, by_class))} times, and {COPIES} times as often as "
+            f"among MNIST's test digits in affNIST's test; these are {seems}; {FETCH_AGAIN}"
+        )
+
+
+def _check_originals(path: Path, arrays: dict[str, np.ndarray], allow_unofficial: bool) -> tuple[str, ...]:
+    """Return the line that says what is odd about `original_id`, if anything is; refuse it unless that is allowed."""
+    if "original" not in arrays:
+        return ()
+    _, times = np.unique(arrays["original"], return_counts=True)
+    if (times == COPIES).all():
+        return ()
+    found = f"original_id names {len(times):,} digits, each {times.min():,} to {times.max():,} times"
+    line = f"{found}; affNIST's test has {sum(ORIGINALS):,}, each {COPIES} times"
+    if allow_unofficial:
+        return (line,)
+    raise InputError(
+        f"{path}: {line}; {FETCH_AGAIN}, or write 'allow_unofficial: true' in the study to use it anyway, marked in "
+        "every table"
+    )
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
@@ -107,24 +165,56 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     import scipy.io
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _opened(path) as content:
             warnings.simplefilter("ignore")
-            content: IO[bytes] | str = io.BytesIO(_unzipped(path)) if path.suffix == ".zip" else str(path)
+            _check_unpacked_size(path, content)
             found = scipy.io.loadmat(content, variable_names=["affNISTdata"])
+    except InputError:
+        raise
     except Exception as error:  # scipy has a dozen kinds for a damaged file
         what = "zip" if path.suffix == ".zip" else "mat"
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path}: damaged {what} file ({reason}); delete it and fetch it again") from None
-    struct = found.get("affNISTdata")
-    if struct is None or struct.dtype.names is None or struct.size != 1:
+        raise InputError(f"{path}: damaged {what} file ({reason}); {FETCH_AGAIN}") from None
+    found_struct = found.get("affNISTdata")
+    if found_struct is None or found_struct.dtype.names is None or found_struct.size != 1:
         raise InputError(f"{path}: has no struct affNISTdata: not a file of affNIST")
-    record = struct.ravel()[0]
-    return {name: np.asarray(record[name]) for name in struct.dtype.names}
+    record = found_struct.ravel()[0]
+    return {name: np.asarray(record[name]) for name in found_struct.dtype.names}
 
 
-def _unzipped(path: Path) -> bytes:
-    with zipfile.ZipFile(path) as archive:
-        return archive.read(path.stem)
+def _opened(path: Path) -> IO[bytes]:
+    """Open a .mat file, or the one inside a .zip, which is read into memory as far as MOST_BYTES."""
+    if path.suffix != ".zip":
+        return path.open("rb")
+    with zipfile.ZipFile(path) as archive, archive.open(path.stem) as packed:
+        content = packed.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise _too_large(path)
+    return io.BytesIO(content)
+
+
+def _check_unpacked_size(path: Path, file: IO[bytes]) -> None:
+    """Unpack the parts of a .mat file piece by piece and refuse what has more than MOST_BYTES, before scipy keeps it.
+
+    Only version 5 has compressed parts. A file of another version is left to scipy.
+    """
+    order = {b"IM": "<", b"MI": ">"}.get(file.read(128)[126:])
+    total = 0
+    while order and len(tag := file.read(8)) == 8:
+        kind, left = struct.unpack(f"{order}2I", tag)
+        unpacker = zlib.decompressobj()
+        while left > 0 and (piece := file.read(min(CHUNK, left))):
+            left -= len(piece)
+            total += len(unpacker.decompress(piece)) if kind == COMPRESSED else len(piece)
+            if total > MOST_BYTES:
+                raise _too_large(path)
+    file.seek(0)
+
+
+def _too_large(path: Path) -> InputError:
+    return InputError(
+        f"{path}: unpacks to more than {MOST_BYTES:,} bytes, which affNIST's test does not; {FETCH_AGAIN}"
+    )
 
 
 def _field(path: Path, struct: dict[str, np.ndarray], name: str) -> np.ndarray:
@@ -149,14 +239,3 @@ def _lie_down(images: np.ndarray, labels: np.ndarray) -> bool:
         return float(((weight * (place - centre[:, np.newaxis]) ** 2).sum(axis=1) / total).sum())
 
     return spread(ones.sum(axis=1)) > spread(ones.sum(axis=2))
-
-
-def _counts(found: int) -> str:
-    return f"{found:,} images, the official file has {TEST_IMAGES:,}"
-
-
-def _wrong_count(path: Path, found: int) -> InputError:
-    return InputError(
-        f"{path}: {_counts(found)}; delete it and fetch it again, or write 'allow_unofficial: true' in the study "
-        "to use it anyway, marked in every table"
-    )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from capsbench.data.readers.download import RemoteFile, fetch
+from capsbench.data.readers.download import RemoteFile, fetch, sha256_of
 from capsbench.data.readers.raw import Raw, SourceSplit
 from capsbench.errors import InputError
 from capsbench.study import DataOptions
@@ -40,11 +40,13 @@ def read(folder: Path, split: SourceSplit, allow_unofficial: bool = False, optio
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # numpy 2.4 warns about how the official batches were pickled
             found = CIFAR10(str(folder), train=split == "train")
+        files = {name: sha256_of(batches / name) for name, _ in (found.train_list if found.train else found.test_list)}
     except RuntimeError as error:
         raise InputError(f"{batches}: {str(error).split('. ')[0]}; {FETCH_AGAIN}") from None
     except OSError as error:
         raise InputError(f"cannot read {batches}: {error.strerror or error}") from None
-    return Raw(np.ascontiguousarray(found.data.transpose(0, 3, 1, 2)), np.array(found.targets, np.int64))
+    images = np.ascontiguousarray(found.data.transpose(0, 3, 1, 2))
+    return Raw(images, np.array(found.targets, np.int64), files=files)
 
 
 def download(folder: Path) -> None:

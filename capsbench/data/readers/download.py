@@ -39,7 +39,8 @@ class _MirrorError(Exception):
 def fetch(file: RemoteFile, folder: Path) -> Path:
     """Download a file into a folder and verify it, under a lock so that two processes do not download it twice.
 
-    If the md5 is unknown, only the length is checked; the reader of the file checks its content.
+    If the md5 is unknown, only the length is checked, and nothing is taken over plain http, where it may be changed on
+    the way; the reader of the file checks its content.
 
     Returns:
         The path of the file.
@@ -84,6 +85,16 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file's bytes.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _part(target: Path) -> Path:
     return target.with_name(f"{target.name}.part")
 
@@ -111,7 +122,9 @@ def _receive(address: str, part: Path, start: int, md5: str | None) -> bool:
     Raises:
         _MirrorError: the file did not arrive whole; what did arrive stays.
     """
+    _check_address(address, md5)
     with _open(address, start) as response:
+        _check_address(response.url, md5)  # where a redirect led
         given = response.headers.get("Content-Range") or ""
         if response.status == 416 and given == f"bytes */{start}":
             return True  # the earlier download was complete
@@ -135,6 +148,11 @@ def _receive(address: str, part: Path, start: int, md5: str | None) -> bool:
     if size is not None and received != size:
         raise _MirrorError(f"{received:,} of {size:,} bytes arrived; fetch again to resume")
     return start > 0
+
+
+def _check_address(address: str, md5: str | None) -> None:
+    if md5 is None and not address.startswith("https://"):
+        raise _MirrorError(f"{address} is not https, and the file's checksum is unknown: what arrives may be anything")
 
 
 def _open(address: str, start: int) -> http.client.HTTPResponse | urllib.error.HTTPError:

@@ -1,4 +1,8 @@
-"""smallNORB from its six official files (binary matrices, gzip or plain), checked byte for byte, brought to 48x48."""
+"""smallNORB, checked byte for byte and brought to 48x48 or 64x64.
+
+It is read from its six official files (binary matrices, gzip or plain) or, where they are not there, from the TFRecord
+files of H18's authors. These are official where the matrices that their records make up have the official checksums.
+"""
 
 import gzip
 import hashlib
@@ -10,12 +14,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import torch
 
 from capsbench.data.readers.cache import cached
 from capsbench.data.readers.download import RemoteFile, fetch
 from capsbench.data.readers.raw import Raw, SourceSplit, check_official
+from capsbench.data.readers.smallnorb_records import Pairs, find_records, read_pairs
+from capsbench.data.tasks.stereo import SIDES, NorbOptions, Resize, resized
 from capsbench.errors import InputError
-from capsbench.study import DataOptions
 
 FORMAT = 1  # of the prepared arrays; raise it when this file comes to give others
 MIRRORS = (
@@ -36,16 +42,16 @@ FILES = {
     f"{STEMS['test']}-cat.mat": ("fd5120d3f770ad57ebe620eb61a0b633", "5aa791cd7e6016cf957ce9bdb93b8603"),
     f"{STEMS['test']}-info.mat": ("7c5b871cc69dcadec1bf6a18141f5edc", "a9454f3864d7fd4bb3ea7fc3eb84924e"),
 }
-# md5 of the uncompressed bytes -> what the copy is; results on it carry this name
+# md5 of the uncompressed bytes -> what the copy is, which name results carry, and the file that it stands for
 KNOWN_COPIES = {
-    "98b4bdd8fe1dbbf0f9b17c78606f2eb7": "JPEG-75 copy",  # training dat
-    "796ad9a3f1256ecfc1cfa48476aa28e5": "JPEG-75 copy",  # training info: the instance alone is known
-    "38867184dff5c1fc44b703b9521c7c37": "JPEG-75 copy",  # testing dat
-    "ea0582b9dad917bf50ea7dace8823607": "JPEG-75 copy",  # testing info: the azimuth is not known
+    "98b4bdd8fe1dbbf0f9b17c78606f2eb7": ("JPEG-75 copy", f"{STEMS['train']}-dat.mat"),
+    "796ad9a3f1256ecfc1cfa48476aa28e5": ("JPEG-75 copy", f"{STEMS['train']}-info.mat"),  # knows the instance alone
+    "38867184dff5c1fc44b703b9521c7c37": ("JPEG-75 copy", f"{STEMS['test']}-dat.mat"),
+    "ea0582b9dad917bf50ea7dace8823607": ("JPEG-75 copy", f"{STEMS['test']}-info.mat"),  # does not know the azimuth
 }
 BYTE_MATRIX, INT_MATRIX = 0x1E3D4C55, 0x1E3D4C54
 PAIRS = 24_300
-SIDE = 48  # half of the 96 in the files
+LARGEST_RECORD = 20_000  # bytes of a pair in the authors' TFRecords, which have about 18,600
 INSTANCES = {"train": (4, 6, 7, 8, 9), "test": (0, 1, 2, 3, 5)}
 FACTORS = ("instance", "elevation", "azimuth", "lighting")
 UNKNOWN = -1
@@ -53,51 +59,110 @@ VIEWS = {"elevation": range(9), "azimuth": range(0, 36, 2), "lighting": range(6)
 CHUNK_PAIRS = 900
 
 
-def read(folder: Path, split: SourceSplit, allow_unofficial: bool = False, options: DataOptions | None = None) -> Raw:
-    """Return images uint8 [24300, 2, 48, 48], labels int64 [24300] and the factors, int64 [24300] each.
+def read(folder: Path, split: SourceSplit, allow_unofficial: bool = False, options: NorbOptions | None = None) -> Raw:
+    """Return images uint8 [24300, 2, S, S], labels int64 [24300] and the factors, int64 [24300] each.
 
-    The channels are the two cameras; each pixel is the mean of a 2x2 block, rounded half up. Factors: instance,
-    elevation 0-8, azimuth 0, 2..34 (tens of degrees), lighting 0-5; -1 where a copy does not know them. Each read
-    checks the md5 of the uncompressed bytes; the 48x48 arrays are built once.
+    The channels are the two cameras. S is 48, or 64, by `options.resize`; averages are rounded half up. Factors:
+    instance, elevation 0-8, azimuth 0, 2..34 (tens of degrees), lighting 0-5; -1 where a copy does not know them. Each
+    read checks the md5 of the uncompressed bytes; the reduced arrays are built once for each `resize`.
 
     Raises:
         InputError: a file is missing, damaged or, unless that is allowed, not the official one.
     """
+    resize = (options or NorbOptions()).resize
+    records = find_records(folder, split)
+    if records is not None and not all(_at(folder, f"{STEMS[split]}-{part}.mat") for part in PARTS):
+        return _read_records(records, split, allow_unofficial, resize)
     paths = {part: _find(folder, f"{STEMS[split]}-{part}.mat") for part in PARTS}
-    found = {part: _md5_and_size(path) for part, path in paths.items()}
-    unofficial: tuple[str, ...] = ()
-    for part, path in paths.items():
-        md5 = found[part][0]
-        lines = check_official(str(path), md5, FILES[f"{STEMS[split]}-{part}.mat"][0], allow_unofficial)
-        unofficial += tuple(f"smallNORB ({KNOWN_COPIES.get(md5, 'unofficial copy')}): {line}" for line in lines)
-    made_from = {"files": {part: md5 for part, (md5, _) in found.items()}, "side": SIDE, "format": FORMAT}
+    found = {part: _md5_and_size(path, _official_size(part)) for part, path in paths.items()}
+    md5s = {part: (paths[part], md5) for part, (md5, _) in found.items()}
+    unofficial = _check_official(md5s, split, allow_unofficial)
+    made_from = {"files": {part: md5 for part, (md5, _) in found.items()}, "resize": resize, "format": FORMAT}
     sizes = {part: size for part, (_, size) in found.items()}
-    arrays = cached(f"smallnorb-{split}", made_from, lambda: _build(paths, sizes, split))
+    arrays = cached(f"smallnorb-{split}", made_from, lambda: _build(paths, sizes, split, resize))
     return Raw(arrays["images"], arrays["labels"], {name: arrays[name] for name in FACTORS}, unofficial)
 
 
 def download(folder: Path) -> None:
-    """Fetch the files that are missing. Files that are there stay, and are checked when they are read."""
+    """Fetch the official files that are missing, except those of a split whose TFRecord file is there.
+
+    Files that are there stay, and are checked when they are read.
+    """
+    splits: tuple[SourceSplit, ...] = ("train", "test")
+    covered = tuple(STEMS[split] for split in splits if find_records(folder, split) is not None)
     for name, (_, gz_md5) in FILES.items():
-        if not ((folder / name).exists() or (folder / f"{name}.gz").exists()):
+        if not (_at(folder, name) or name.startswith(covered)):
             fetch(RemoteFile(f"{name}.gz", gz_md5, MIRRORS), folder)
 
 
-def halve(images: np.ndarray) -> np.ndarray:
-    """Average 2x2 blocks: uint8 [..., H, W] -> uint8 [..., H/2, W/2], rounded half up."""
-    wide = images.astype(np.uint16)
-    total = wide[..., ::2, ::2] + wide[..., ::2, 1::2] + wide[..., 1::2, ::2] + wide[..., 1::2, 1::2]
-    return ((total + 2) // 4).astype(np.uint8)
+def reduced(images: np.ndarray, resize: Resize) -> np.ndarray:
+    """Bring images uint8 [..., 96, 96] to uint8 [..., S, S]; averages are rounded half up."""
+    small = resized(torch.from_numpy(images).to(torch.float32), resize)
+    return (small + 0.5).floor().to(torch.uint8).numpy()
+
+
+def _read_records(path: Path, split: SourceSplit, allow_unofficial: bool, resize: Resize) -> Raw:
+    """Read a split from the authors' TFRecords."""
+    md5, _ = _md5_and_size(path, PAIRS * LARGEST_RECORD)
+    made_from = {"records": md5, "resize": resize, "format": FORMAT}
+    arrays = cached(f"smallnorb-records-{split}", made_from, lambda: _build_from_records(path, split, resize))
+    made_up = {part: (Path(f"{path} ({part})"), arrays[f"md5_{part}"].tobytes().decode()) for part in PARTS}
+    unofficial = _check_official(made_up, split, allow_unofficial)
+    return Raw(arrays["images"], arrays["labels"], {name: arrays[name] for name in FACTORS}, unofficial)
+
+
+def _build_from_records(path: Path, split: SourceSplit, resize: Resize) -> dict[str, np.ndarray]:
+    """Return the reduced arrays, and the md5 of each official file that the records make up, as its 32 letters."""
+    shapes = {"dat": (PAIRS, 2, 96, 96), "cat": (PAIRS,), "info": (PAIRS, len(FACTORS))}
+    digests = {
+        part: hashlib.md5(_header(BYTE_MATRIX if part == "dat" else INT_MATRIX, shape), usedforsecurity=False)
+        for part, shape in shapes.items()
+    }
+    parts: list[Pairs] = []
+    count = 0
+    for images, labels, info in read_pairs(path, CHUNK_PAIRS):
+        for part, array in (("dat", images), ("cat", labels.astype("<i4")), ("info", info.astype("<i4"))):
+            digests[part].update(array.tobytes())
+        parts.append(Pairs(reduced(images, resize), labels, info))
+        count += len(labels)
+    if count != PAIRS:
+        raise InputError(f"{path}: {count:,} pairs; smallNORB has {PAIRS:,} in each split")
+    images, labels, info = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    factors = {name: np.ascontiguousarray(info[:, column]) for column, name in enumerate(FACTORS)}
+    _check_values(dict.fromkeys(PARTS, path), labels, factors, split)
+    md5s = {f"md5_{part}": np.frombuffer(digest.hexdigest().encode(), np.uint8) for part, digest in digests.items()}
+    return {"images": images, "labels": labels, **factors, **md5s}
+
+
+def _check_official(found: dict[str, tuple[Path, str]], split: SourceSplit, allow_unofficial: bool) -> tuple[str, ...]:
+    """Compare the md5 of each part (path, md5) with the official one -> a line for each unofficial file."""
+    unofficial: tuple[str, ...] = ()
+    for part, (path, md5) in found.items():
+        name = f"{STEMS[split]}-{part}.mat"
+        what, stands_for = KNOWN_COPIES.get(md5, ("unofficial copy", name))
+        if md5 != FILES[name][0]:
+            stands_for = next((other for other, (known, _) in FILES.items() if known == md5), stands_for)
+        if stands_for != name:
+            raise InputError(f"{path}: has the content of {stands_for}, in the place of {name}")
+        lines = check_official(str(path), md5, FILES[name][0], allow_unofficial)
+        unofficial += tuple(f"smallNORB ({what}): {line}" for line in lines)
+    return unofficial
+
+
+def _at(folder: Path, name: str) -> Path | None:
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.exists()), None)
 
 
 def _find(folder: Path, name: str) -> Path:
-    for path in (folder / name, folder / f"{name}.gz"):
-        if path.exists():
-            return path
-    raise InputError(
-        f"{folder / name}.gz is missing: 'capsbench data fetch smallnorb' downloads it, "
-        "or set CAPSBENCH_DATA to the folder that holds smallnorb/"
-    )
+    path = _at(folder, name)
+    if path is None:
+        raise InputError(
+            f"{folder / name}.gz is missing: 'capsbench data fetch smallnorb' downloads it, "
+            "or set CAPSBENCH_DATA to the folder that holds smallnorb/"
+        )
+    if not path.is_file():  # opening a pipe would wait for ever
+        raise InputError(f"{path}: not a regular file")
+    return path
 
 
 @contextmanager
@@ -112,22 +177,41 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def _md5_and_size(path: Path) -> tuple[str, int]:
+def _official_size(part: str) -> int:
+    """Return the bytes of an official file, header included."""
+    elements = {"dat": 2 * 96 * 96, "cat": 4, "info": 4 * len(FACTORS)}[part]
+    return PAIRS * elements + (24 if part == "dat" else 20)
+
+
+def _md5_and_size(path: Path, largest: int) -> tuple[str, int]:
+    """Return the md5 of the uncompressed bytes, and how many they are.
+
+    Raises:
+        InputError: they are more than `largest`; the rest is not read.
+    """
     digest, size = hashlib.md5(usedforsecurity=False), 0
     with _opened(path) as file:
-        while chunk := file.read(1 << 20):
+        while chunk := file.read(min(1 << 20, largest + 1 - size)):
             digest.update(chunk)
             size += len(chunk)
+            if size > largest:
+                raise InputError(f"{path}: more than {largest:,} bytes when uncompressed: not this file of smallNORB")
     return digest.hexdigest(), size
 
 
-def _build(paths: dict[str, Path], sizes: dict[str, int], split: SourceSplit) -> dict[str, np.ndarray]:
-    images = np.empty((PAIRS, 2, SIDE, SIDE), np.uint8)
-    with _matrix(paths["dat"], sizes["dat"], BYTE_MATRIX, (PAIRS, 2, 2 * SIDE, 2 * SIDE)) as file:
+def _header(magic: int, shape: tuple[int, ...]) -> bytes:
+    """Return the header of a matrix file: it lists at least three sizes, of which a vector or matrix uses fewer."""
+    sizes = [*shape, 1, 1, 1][: max(3, len(shape))]
+    return struct.pack(f"<{2 + len(sizes)}i", magic, len(shape), *sizes)
+
+
+def _build(paths: dict[str, Path], sizes: dict[str, int], split: SourceSplit, resize: Resize) -> dict[str, np.ndarray]:
+    images = np.empty((PAIRS, 2, SIDES[resize], SIDES[resize]), np.uint8)
+    with _matrix(paths["dat"], sizes["dat"], BYTE_MATRIX, (PAIRS, 2, 96, 96)) as file:
         for start in range(0, PAIRS, CHUNK_PAIRS):
             part = images[start : start + CHUNK_PAIRS]
-            shape = (len(part), 2, 2 * SIDE, 2 * SIDE)
-            part[:] = halve(np.frombuffer(file.read(int(np.prod(shape))), np.uint8).reshape(shape))
+            shape = (len(part), 2, 96, 96)
+            part[:] = reduced(np.frombuffer(bytearray(file.read(int(np.prod(shape)))), np.uint8).reshape(shape), resize)
     labels = _integers(paths["cat"], sizes["cat"], (PAIRS,))
     info = _integers(paths["info"], sizes["info"], (PAIRS, len(FACTORS)))
     factors = {name: np.ascontiguousarray(info[:, column]) for column, name in enumerate(FACTORS)}
@@ -138,8 +222,8 @@ def _build(paths: dict[str, Path], sizes: dict[str, int], split: SourceSplit) ->
 @contextmanager
 def _matrix(path: Path, size: int, magic: int, shape: tuple[int, ...]) -> Iterator[BinaryIO]:
     """Check the header of a matrix file and open it at the first element; `size` is that of the uncompressed file."""
-    stored = max(3, len(shape))  # a header lists at least three sizes, of which a vector or matrix uses fewer
-    header = 8 + 4 * stored
+    header = len(_header(magic, shape))
+    stored = header // 4 - 2
     with _opened(path) as file:
         if size < header:
             raise InputError(f"{path}: {size} bytes are too short for a header of {header}")

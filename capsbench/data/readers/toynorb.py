@@ -24,7 +24,7 @@ from torch import Tensor
 
 from capsbench.data.readers.cache import Arrays, cached
 from capsbench.data.readers.raw import Raw, SourceSplit
-from capsbench.data.tasks.stereo import ToyNorbOptions
+from capsbench.data.tasks.stereo import Resize, ToyNorbOptions, resized
 
 FORMAT = 1  # of the prepared arrays; raise it when this file comes to give others
 CATEGORIES = ("animal", "human", "airplane", "truck", "car")
@@ -42,7 +42,7 @@ LIGHTS = (
     (80, 60, 0.45, 0.3),
     (10, 30, 0.5, 0.12),
 )
-SIZE, FINER = 48, 2  # pixels per side, and rays per pixel along a side
+SIZE, FINER = 48, 2  # pixels per side, and rays per pixel along a side, which `resize` joins
 RADIUS = 15 / 24  # of the sphere around every object, where the frame reaches from -1 to 1
 WINDOW = 32  # pixels per side of the middle, where the sphere is: only this must be rendered
 BACKGROUND = 0.6
@@ -73,24 +73,27 @@ Solid = tuple[Tensor, Tensor, Tensor, Tensor]  # P parts: is it a box [P]; centr
 def read(
     folder: Path, split: SourceSplit, allow_unofficial: bool = False, options: ToyNorbOptions | None = None
 ) -> Raw:
-    """Return images uint8 [N, 2, 48, 48], labels int64 [N], 0 to 4, and smallNORB's factors, int64 [N] each.
+    """Return images uint8 [N, 2, S, S], labels int64 [N], 0 to 4, and smallNORB's factors, int64 [N] each.
 
     Needs no files. N is 4,050 for each of the first `options.lightings` lightings; without options all six are there.
-    The images are rendered once, then kept among the prepared arrays.
+    S is 48, or 64, by `options.resize`. The images are rendered once, then kept among the prepared arrays.
     """
-    lightings = len(LIGHTS) if options is None else options.lightings
-    made_from = {"format": FORMAT, "lightings": lightings, "split": split}
-    arrays = dict(cached(f"toynorb-{split}-{lightings}", made_from, lambda: render(split, lightings)))
+    options = options or ToyNorbOptions()
+    lightings, resize = options.lightings, options.resize
+    made_from: dict[str, str | int] = {"format": FORMAT, "lightings": lightings, "split": split}
+    if resize != "mean":
+        made_from["resize"] = resize
+    arrays = dict(cached(f"toynorb-{split}-{lightings}", made_from, lambda: render(split, lightings, resize)))
     return Raw(arrays.pop("images"), arrays.pop("labels"), arrays)
 
 
-def render(split: SourceSplit, lightings: int) -> Arrays:
+def render(split: SourceSplit, lightings: int, resize: Resize = "mean") -> Arrays:
     """Render a split, the lighting varying fastest and the category slowest."""
     objects = list(itertools.product(range(len(CATEGORIES)), INSTANCES[split]))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # two are a third faster on an idle machine, and ten times slower beside another run
     try:
-        images = torch.cat([_views(solid(*names), lightings) for names in objects])
+        images = torch.cat([_views(solid(*names), lightings, resize) for names in objects])
     finally:
         torch.set_num_threads(threads)
     tenths = [azimuth // 10 for azimuth in AZIMUTHS]
@@ -233,8 +236,8 @@ def ray_box(origins: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(near < far, near, torch.inf), normals
 
 
-def _views(parts: Solid, lightings: int) -> Tensor:
-    """Render one object: uint8 [9 * 18 * lightings, 2, 48, 48]."""
+def _views(parts: Solid, lightings: int, resize: Resize = "mean") -> Tensor:
+    """Render one object: uint8 [9 * 18 * lightings, 2, S, S]."""
     elevations, azimuths, eyes = torch.tensor(
         list(itertools.product(ELEVATIONS, AZIMUTHS, (-STEREO / 2, STEREO / 2)))
     ).T
@@ -264,8 +267,9 @@ def _views(parts: Solid, lightings: int) -> Tensor:
         light = _frame(azimuths + azimuth, torch.full_like(azimuths, elevation))[0]
         fine = torch.full_like(nearest, BACKGROUND)
         fine[hit] = ambient + strength * (shown * light[view]).sum(-1).clamp_min(0)
-        lit.append(F.avg_pool2d(fine.view(-1, 2, *fine.shape[1:]), FINER))
-    images = F.pad(torch.stack(lit, 1).flatten(0, 1), [(SIZE - WINDOW) // 2] * 4, value=BACKGROUND)
+        whole = F.pad(fine.view(-1, 2, *fine.shape[1:]), [FINER * (SIZE - WINDOW) // 2] * 4, value=BACKGROUND)
+        lit.append(resized(whole, resize))
+    images = torch.stack(lit, 1).flatten(0, 1)
     return (images * 255).round().to(torch.uint8)
 
 

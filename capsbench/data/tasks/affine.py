@@ -1,7 +1,8 @@
 """Digits in 40x40: placed at random (training, the familiar test) or affinely transformed (affNIST's kind).
 
 The ranges are affNIST's: rotation within 20 degrees, shear within 0.2, horizontal and vertical scale each 0.8 to 1.2,
-then a translation to any place where the digit still fits. Bilinear; test images are fixed by seed and index.
+then a translation, to any place where the digit still fits or as far as training moves its digits. Bilinear; test
+images are fixed by seed and index.
 """
 
 from typing import Annotated, Literal
@@ -15,7 +16,7 @@ from torch import Tensor
 from capsbench.data.readers.raw import Raw
 from capsbench.data.tasks.augmentation import augment, windows
 from capsbench.data.tasks.task import Batch, Plain, Task, to_unit_range
-from capsbench.registry import Count
+from capsbench.registry import Count, Said
 from capsbench.streams import indexed_draws
 from capsbench.study import Augmentation, DataOptions, Split
 
@@ -25,12 +26,21 @@ DRAWS = 6  # angle, shear, two scales, two translations
 INK = 20  # of 255: fainter pixels may leave the image
 
 Mode = Literal["translated", "affine"]
+Placement = Literal["anywhere", "training"]
 
 
 class AffineOptions(DataOptions):
     """Digits in 40x40: trained on translated ones, tested on affine ones (S17, section 5.2; affNIST)."""
 
     train: Mode = Field("translated", description="affine: the papers' control, trained on what the test shows")
+    placement: Annotated[
+        Placement,
+        Said(paper="wherever the digit fits [m]", note="affNIST; training moves a whole 28x28 frame by up to 6 pixels"),
+    ] = Field(
+        "anywhere",
+        description="of affine digits: wherever the ink fits, further out than training's digits, so that the test is "
+        "one of translation too; training: moved as far as training's digits",
+    )
     transforms_per_image: Count = Field(32, description="generated test images for each digit (affNIST: 32)")
     transform_seed: Annotated[int, Field(ge=0)] = Field(0, description="draws the generated test images")
 
@@ -51,8 +61,8 @@ class TranslatedOptions(DataOptions):
 def make_affine_task(raw: Raw, split: Split, options: AffineOptions, device: torch.device) -> Task:
     """Return affine digits for the test, translated ones for the familiar test, for training what the options set."""
     if split == "test":
-        return Placed(raw, "affine", options.transforms_per_image, options.transform_seed, device)
-    return Placed(raw, _mode(split, options.train), 1, options.transform_seed, device)
+        return Placed(raw, "affine", options.transforms_per_image, options.transform_seed, device, options.placement)
+    return Placed(raw, _mode(split, options.train), 1, options.transform_seed, device, options.placement)
 
 
 def make_official_task(raw: Raw, split: Split, options: OfficialAffineOptions, device: torch.device) -> Task:
@@ -72,10 +82,21 @@ def _mode(split: Split, train: Mode) -> Mode:
 
 
 class Placed(Task):
-    """Digits `translated` by whole pixels, all 28x28 inside, or under a full `affine` map; drawn anew in each epoch."""
+    """Digits `translated` by whole pixels, all 28x28 inside, or under a full `affine` map; drawn anew in each epoch.
 
-    def __init__(self, raw: Raw, mode: Mode, transforms_per_image: int, seed: int, device: torch.device):
-        self.mode = mode
+    placement: where affine digits go. anywhere: wherever the ink fits; training: as far as translated digits.
+    """
+
+    def __init__(
+        self,
+        raw: Raw,
+        mode: Mode,
+        transforms_per_image: int,
+        seed: int,
+        device: torch.device,
+        placement: Placement = "anywhere",
+    ):
+        self.mode, self.placement = mode, placement
         self.digits = torch.from_numpy(raw.images).to(device)  # [N, 1, 28, 28]
         room = SIDE - self.digits.shape[-1]
         self.places = windows(self.digits, room, SIDE, SIDE)  # [N, 1, 13, 13, 40, 40], a view
@@ -99,19 +120,21 @@ class Placed(Task):
         """Digits [B] under draws [B, 6] -> float [B, 1, 40, 40]."""
         draws = draws.to(indices.device)
         if self.mode == "affine":
-            return affine_images(to_unit_range(self.digits[indices]), draws.float())
+            return affine_images(to_unit_range(self.digits[indices]), draws.float(), self.placement)
         rows, columns = (draws[:, 4:] * self.places.shape[2]).long().unbind(1)
         return to_unit_range(self.places[indices, :, rows, columns])
 
 
 def affine_images(
-    digits: Float[Tensor, "batch 1 height width"], draws: Float[Tensor, "batch 6"]
+    digits: Float[Tensor, "batch 1 height width"], draws: Float[Tensor, "batch 6"], placement: Placement = "anywhere"
 ) -> Float[Tensor, "batch 1 40 40"]:
     """Transform each digit: rotation, then shear along x, then scale, about its centre, then translation.
 
     Args:
         digits: float [B, 1, h, w].
         draws: in [0, 1), [B, 6]: angle, shear, scale of x and y, translation of x and y, each over its whole range.
+        placement: the range of the translation. anywhere: all places where the ink is inside; training: those of the
+            digit's frame inside the image, as far as the ink is inside there.
 
     Returns:
         Images float [B, 1, 40, 40].
@@ -120,7 +143,12 @@ def affine_images(
     low, high = _reach(digits, matrix)  # [B, 2] each, from the digit's centre
     edge = SIDE / 2 - 1  # the outermost ink is half a pixel wide to its outside; that stays in the image too
     least, most = -edge - low, edge - high
-    translation = torch.where(least <= most, least + draws[:, 4:] * (most - least), (least + most) / 2)
+    if placement == "anywhere":
+        translation = least + draws[:, 4:] * (most - least)
+    else:
+        room = SIDE - draws.new_tensor([digits.shape[-1], digits.shape[-2]])  # (x, y)
+        translation = (room * (draws[:, 4:] - 0.5)).clamp(least, most)
+    translation = torch.where(least <= most, translation, (least + most) / 2)
 
     places = _centred(SIDE, digits)  # [40]
     y, x = torch.meshgrid(places, places, indexing="ij")

@@ -77,9 +77,10 @@ def cutout(images: Images, side: int, rng: Generator) -> Images:
 def brightness_and_contrast(images: Images, brightness: float, contrast: float, rng: Generator) -> Images:
     """Add up to `brightness` either way, then stretch each channel about its mean by 1 - contrast to 1 + contrast.
 
-    Nothing is clipped, as in H18's authors' code. Standardisation afterwards undoes the brightness completely. It
-    undoes the contrast except where the channels have different means, or the std ends below the floor of
-    `standardise`.
+    Nothing is clipped, as in H18's authors' code. Standardisation afterwards undoes the brightness completely (what
+    is left, about 2e-6, is rounding). It undoes the contrast except where the channels have different means, or the
+    std ends below the floor of `standardise`. `brightness` counts in the unit of the images: greys of 0 to 1, or, where
+    they are standardised already, standard deviations.
     """
     draws = torch.rand(2, len(images), 1, 1, 1, generator=rng).mul(2).sub(1).to(images.device)
     images = images + brightness * draws[0]
@@ -94,4 +95,4 @@ def standardise(images: Images) -> Images:
     an image of one grey stays finite.
     """
     std, mean = torch.std_mean(images, dim=(1, 2, 3), correction=0, keepdim=True)
-    return (images - mean) / std.clamp_min(images[0].numel() ** -0.5 / 255)
+    return (images - mean) / std.clamp_min(images.shape[1:].numel() ** -0.5 / 255)

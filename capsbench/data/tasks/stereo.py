@@ -1,44 +1,138 @@
 """smallNORB's protocol (H18, sections 4 and 4.1): stereo pairs, crops, standardisation, familiar and novel views.
 
-In training a crop is taken at random after brightness and contrast; in the test it is the centre, or the 13 crops of
-the authors' code, whose scores are averaged. Each image is standardised. A decoder's target is the unchanged crop.
+In training a crop is taken at random, with brightness and contrast changed; in the test it is the centre, or the 13
+crops of the authors' code, whose shares are averaged. A decoder's target is the crop in [0, 1], which brightness,
+contrast and standardisation leave as it is.
+
+Mazzia 2021 (Efficient-CapsNet) sees 48x48 of 64x64: `resize: bilinear_64, crop: 48, augment: after_standardising,
+standardise_by: training_set`.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
-from pydantic import Field
+import torch.nn.functional as F
+from jaxtyping import Float, Int, UInt8
+from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from capsbench.data.readers.raw import Raw
-from capsbench.data.tasks.augmentation import augment, brightness_and_contrast, standardise, windows
+from capsbench.data.tasks.augmentation import Images, augment, brightness_and_contrast, standardise, windows
 from capsbench.data.tasks.task import Batch, Task, to_unit_range
 from capsbench.errors import InputError
+from capsbench.registry import Said
 from capsbench.study import Augmentation, DataOptions, Split
 
+Resize = Literal["every_second", "mean", "bilinear_64"]
+SIDES = {"every_second": 48, "mean": 48, "bilinear_64": 64}  # of 96, by `resize`
 # the familiar values of a factor, as smallNORB's files have them: azimuth in tens of degrees, elevation by rank
 FAMILIAR = {"azimuth": (30, 32, 34, 0, 2, 4), "elevation": (0, 1, 2)}
-# offsets from the central crop: the authors' code goes 1, 2 and 3 pixels along both diagonals
-CROPS = [(0, 0)] + [(n * y, n * x) for n in (1, 2, 3) for y in (1, -1) for x in (1, -1)]
+# Offsets from the central crop, by `crop_offsets`. The authors' code asks TF1's extract_glimpse for 1, 2 and 3 pixels
+# along both diagonals. Its first version halves offsets that are counted in pixels from the centre and cuts off the
+# fraction of the place, so that 1, 2, 3 become 0, 1, 1 and -1, -2, -3 become -1, -1, -2: ten different crops.
+OFFSETS = {"written": {1: 1, 2: 2, 3: 3, -1: -1, -2: -2, -3: -3}, "run": {1: 0, 2: 1, 3: 1, -1: -1, -2: -1, -3: -2}}
+CROPS = {
+    name: [(0, 0)] + [(moved[n * y], moved[n * x]) for n in (1, 2, 3) for y in (1, -1) for x in (1, -1)]
+    for name, moved in OFFSETS.items()
+}
 
 
 class NorbOptions(DataOptions):
-    """smallNORB's protocol (H18, sections 4 and 4.1)."""
+    """smallNORB's protocol (H18, sections 4 and 4.1).
+
+    camera_means and camera_stds are those of all training images of each camera, in [0, 1] at 96x96, for
+    `standardise_by: training_set`: measured on the JPEG copy, whose means are within 0.0003 of those that Ribeiro
+    2020's code has for the official files.
+    """
+
+    camera_means: ClassVar[tuple[float, float]] = (0.7522, 0.7572)
+    camera_stds: ClassVar[tuple[float, float]] = (0.1774, 0.1736)
 
     view: Literal["full", "azimuth", "elevation"] = Field(
         "full", description="azimuth, elevation: trained on a third of the views, tested on the others"
     )
-    crop: Annotated[int, Field(ge=1, le=48)] = Field(32, description="side of the part of 48x48 that is seen")
-    test_crops: Literal[1, 13] = Field(
-        1, description="1: the centre; 13: the scores of 13 crops averaged, as in the authors' code"
+    resize: Annotated[
+        Resize,
+        Said(
+            paper="H18: downsampled to 48x48; Mazzia 2021: 64x64",
+            code="H18: every second pixel; Mazzia 2021: bilinear to 64x64",
+            note="TF1's bilinear resize averages nothing at a factor of 2",
+        ),
+    ] = Field(
+        "every_second",
+        description="every_second: every second pixel, 48x48; mean: of blocks of 2x2, 48x48; bilinear_64: 64x64",
     )
+    crop: Annotated[int, Field(ge=1, le=64), Said(paper="H18: 32; Mazzia 2021: 48 of 64", code="the same")] = Field(
+        32, description="side of the part of 48x48 (64x64) that is seen"
+    )
+    augment: Annotated[
+        Literal["before_standardising", "after_standardising"],
+        Said(
+            paper="H18: standardise, crop, then brightness and contrast",
+            code="H18: brightness and contrast, crop, then standardise; Mazzia 2021: as H18's text",
+            note="before: brightness is undone; after: its unit is the std",
+        ),
+    ] = Field(
+        "before_standardising",
+        description="when brightness and contrast change; after: whole images are standardised, then cropped",
+    )
+    standardise_by: Annotated[
+        Literal["image", "training_set"],
+        Said(
+            paper="H18: each image",
+            code="H18: each crop; Mazzia 2021: each camera by the whole set, training and test apart",
+            note="here the test is standardised by the training set",
+        ),
+    ] = Field("image", description="by the mean and std of the image itself, or of all training images of the camera")
+    test_crops: Annotated[Literal[1, 13], Said(paper="H18: 1.8 % with one, 1.4 % with several", code="1 or 13")] = (
+        Field(1, description="1: the centre; 13: the shares of 13 crops averaged, as in the authors' code")
+    )
+    crop_offsets: Annotated[
+        Literal["run", "written"],
+        Said(
+            paper="not said",
+            code="writes 1, 2, 3 pixels; TF1's extract_glimpse halves them",
+            note="acts with 13 test_crops",
+        ),
+    ] = Field(
+        "run", description="places of 13 crops: as the authors' code runs (0, 1, -1, -2 pixels) or is written (1, 2, 3)"
+    )
+    validation_by: Annotated[
+        Literal["object", "pair"],
+        Said(paper="no validation set", note="pair: about half the error of the test; Ribeiro 2020 does so"),
+    ] = Field("object", description="object: validation shows objects that training does not; pair: it shows the same")
+
+    @field_validator("crop")
+    @classmethod
+    def _fits(cls, crop: int, info: ValidationInfo) -> int:
+        side = SIDES[info.data.get("resize", "bilinear_64")]
+        if crop > side:
+            raise ValueError(f"{crop} is more than the {side} pixels of resize {info.data['resize']}")
+        return crop
+
+    def augmentation(self, usual: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the papers' augmentation; Mazzia 2021's code adds up to 2 std, and contrast is 0.5 to 1.5."""
+        as_mazzia = self.resize == "bilinear_64" and self.augment == "after_standardising"
+        return {**usual, "brightness": 2.0, "contrast": 0.5} if as_mazzia else usual
+
+    @property
+    def side(self) -> int:
+        """Return the side of whole images: 48 or 64."""
+        return SIDES[self.resize]
 
 
 class ToyNorbOptions(NorbOptions):
-    """The same protocol on rendered solids."""
+    """The same protocol on rendered solids, whose images are smoother by default than smallNORB's."""
 
+    camera_means: ClassVar[tuple[float, float]] = (0.5967, 0.5966)
+    camera_stds: ClassVar[tuple[float, float]] = (0.0601, 0.0602)
+
+    resize: Resize = Field(
+        "mean",
+        description="from the 96x96 rays of a rendering: mean of 2x2, every second one, or bilinear to 64x64",
+    )
     lightings: Annotated[int, Field(ge=1, le=6)] = Field(6, description="how many of the six lightings are rendered")
 
 
@@ -59,38 +153,101 @@ def select_views(raw: Raw, split: Split, options: NorbOptions) -> Raw:
     if (values < 0).any():
         raise InputError(
             f"a study of novel {options.view}s needs pose labels, which are unknown (-1) in this copy of smallNORB "
-            f"for {int((values < 0).sum()):,} of {len(values):,} pairs: use the official files, the view 'full' or "
-            "toynorb"
+            f"for {int((values < 0).sum()):,} of {len(values):,} pairs: use the official files, the authors' "
+            "TFRecords, the view 'full' or toynorb"
         )
     kept = np.isin(values, FAMILIAR[options.view])
     return raw.take(~kept if split == "test" else kept)
 
 
+def resized(images: Float[Tensor, "*items 96 96"], resize: Resize) -> Float[Tensor, "*items side side"]:
+    """Bring images from 96x96 to 48x48 or 64x64.
+
+    every_second is TF1's bilinear resize to 48 (H18's authors' code); bilinear_64 is TF2's to 64 (Mazzia 2021), which
+    joins pixels 3/4 to 1/4 and skips none; at 48 TF2's would be `mean`.
+    """
+    if resize == "every_second":
+        return images[..., ::2, ::2]
+    if resize == "mean":
+        return F.avg_pool2d(images, 2)
+    flat = images.reshape(-1, 1, *images.shape[-2:])
+    small = F.interpolate(flat, SIDES[resize], mode="bilinear", align_corners=False, antialias=False)
+    return small.reshape(*images.shape[:-2], *small.shape[-2:])
+
+
+def view_of_test(images: Images, options: NorbOptions, view: int) -> tuple[Images, Images]:
+    """Take the central crop (view 0), or one beside it, as the test does.
+
+    Args:
+        images: whole images in [0, 1], [B, 2, side, side].
+        options: of the data set.
+        view: number of the crop, below `options.test_crops`.
+
+    Returns:
+        What a network sees, and the crop as it is, [B, 2, crop, crop] each.
+    """
+    room = images.shape[-1] - options.crop
+    top, left = (min(max(room // 2 + offset, 0), room) for offset in CROPS[options.crop_offsets][view])
+
+    def crop(whole: Tensor) -> Tensor:
+        return whole[:, :, top : top + options.crop, left : left + options.crop]
+
+    if options.augment == "after_standardising":
+        return crop(_standardised(images, options)), crop(images)
+    return _standardised(crop(images), options), crop(images)
+
+
+def class_shares(
+    scores: Float[Tensor, "batch classes"], activations: Float[Tensor, "batch classes"] | None
+) -> Float[Tensor, "batch classes"]:
+    """Return what one of several crops counts: its activations divided by their sum, as in H18's authors' code.
+
+    Where a network has no activations, as CNNs, the scores are logits, and their softmax is taken.
+    """
+    if activations is None:
+        return scores.softmax(dim=1)
+    return activations / activations.sum(dim=1, keepdim=True).clamp_min(torch.finfo(activations.dtype).tiny)
+
+
 class Crops(Task):
-    """Standardised crops [B, 2, crop, crop] of stereo pairs uint8 [N, 2, 48, 48]."""
+    """Standardised crops [B, 2, crop, crop] of stereo pairs uint8 [N, 2, side, side]."""
 
     def __init__(self, raw: Raw, options: NorbOptions, device: torch.device, views: int = 1):
         self.images = torch.from_numpy(raw.images).to(device)
         self.labels = torch.from_numpy(raw.labels).to(device)
         self.epoch_images = len(self.labels)
-        self.crop, self.views = options.crop, views
+        self.options, self.views = options, views
 
     def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, rng: torch.Generator) -> Batch:
-        """Change brightness and contrast of the whole images, then crop at random."""
+        """Crop at random; brightness and contrast change before the crop, or after standardisation and crop."""
         images = augment(to_unit_range(self.images[indices]), augmentation, rng)
-        seen = brightness_and_contrast(images, augmentation.brightness, augmentation.contrast, rng)
-        places = windows(torch.cat([images, seen], dim=1), 0, self.crop, self.crop)  # [B, 4, places, places, ...]
-        rows, columns = torch.randint(places.shape[2], (2, len(indices)), generator=rng).to(indices.device)
-        targets, crops = places[torch.arange(len(indices), device=indices.device), :, rows, columns].chunk(2, dim=1)
-        return Batch(standardise(crops), self.labels[indices], targets.contiguous())
+        strengths = (augmentation.brightness, augmentation.contrast)
+        if self.options.augment == "after_standardising":
+            targets, crops = self._random_crops(images, _standardised(images, self.options), rng)
+            return Batch(brightness_and_contrast(crops, *strengths, rng), self.labels[indices], targets)
+        targets, crops = self._random_crops(images, brightness_and_contrast(images, *strengths, rng), rng)
+        return Batch(_standardised(crops, self.options), self.labels[indices], targets)
 
-    def eval_images(self, indices: Int[Tensor, " batch"]) -> tuple[UInt8[Tensor, "batch 2 48 48"], None]:
-        """Return whole images uint8 [B, 2, 48, 48]."""
+    def eval_images(self, indices: Int[Tensor, " batch"]) -> tuple[UInt8[Tensor, "batch 2 side side"], None]:
+        """Return whole images uint8 [B, 2, side, side]."""
         return self.images[indices], None
 
     def eval_batch(self, indices: Int[Tensor, " batch"], view: int) -> Batch:
         """Take the central crop (view 0), or one beside it."""
-        room = self.images.shape[2] - self.crop
-        top, left = (min(max(room // 2 + offset, 0), room) for offset in CROPS[view])
-        crops = to_unit_range(self.images[indices, :, top : top + self.crop, left : left + self.crop])
-        return Batch(standardise(crops), self.labels[indices], crops)
+        seen, target = view_of_test(to_unit_range(self.images[indices]), self.options, view)
+        return Batch(seen, self.labels[indices], target)
+
+    def _random_crops(self, images: Images, changed: Images, rng: torch.Generator) -> tuple[Images, Images]:
+        """Cut one place, drawn for each image, out of both lists of images [B, 2, side, side]."""
+        side, batch = self.options.crop, len(images)
+        places = windows(torch.cat([images, changed], dim=1), 0, side, side)  # [B, 4, places, places, crop, crop]
+        rows, columns = torch.randint(places.shape[2], (2, batch), generator=rng).to(images.device)
+        first, second = places[torch.arange(batch, device=images.device), :, rows, columns].chunk(2, dim=1)
+        return first.contiguous(), second
+
+
+def _standardised(images: Images, options: NorbOptions) -> Images:
+    if options.standardise_by == "image":
+        return standardise(images)
+    mean, std = (images.new_tensor(values)[:, None, None] for values in (options.camera_means, options.camera_stds))
+    return (images - mean) / std

@@ -1,9 +1,9 @@
 import pytest
-from studies import FULL
+from studies import FULL, ours_of
 
 from capsbench.analysis.collect import collect
 from capsbench.analysis.tables import paper_table
-from capsbench.registry import LOSSES, MODELS, ROUTINGS
+from capsbench.registry import MODELS, ROUTINGS
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def rows_of(make_plan, results):
 
     def make(*variants: str):
         plan = make_plan(FULL + "".join(f"  v{n}: {variant}\n" for n, variant in enumerate(variants)))
-        return paper_table("sabour-table1", plan, collect(plan, results)).iloc[1:]
+        return ours_of(paper_table("sabour-table1", plan, collect(plan, results))).iloc[1:]
 
     return make
 
@@ -46,9 +46,23 @@ def test_networks_with_a_routing_of_their_own_name_it(rows_of, model, routing):
     assert list(rows_of(model if "{" in model else f"{{model: {model}}}")["routing"]) == [routing]
 
 
-def test_a_loss_that_is_not_the_papers_is_named(rows_of):
-    methods = rows_of(*(f"{{model: capsnet, options: {{loss: {loss}}}}}" for loss in ("margin", "share_likelihood")))
-    assert list(methods["method"]) == ["CapsNet", f"CapsNet ({LOSSES['share_likelihood'].title} loss)"]
+@pytest.mark.parametrize(
+    ("routing", "loss", "method"),
+    [
+        ("dynamic", "margin", "CapsNet"),
+        ("dynamic", "share_likelihood", "CapsNet (share likelihood loss; dynamic's paper: margin)"),
+        ("em", "margin", "CapsNet (margin loss; EM's paper: spread)"),
+        ("em", "spread", "CapsNet (spread loss)"),
+        ("self", "share_likelihood", "CapsNet (share likelihood loss)"),
+        ("heinsen", "spread", "CapsNet (spread loss; Heinsen's paper: cross-entropy)"),
+        ("heinsen", "cross_entropy", "CapsNet (cross-entropy loss)"),
+        ("uniform", "margin", "CapsNet"),
+        ("uniform", "spread", "CapsNet (spread loss)"),
+    ],
+)
+def test_a_loss_that_is_not_that_of_the_routings_paper_is_named_with_it(rows_of, routing, loss, method):
+    rows = rows_of(f"{{model: capsnet, options: {{routing: {routing}, loss: {loss}}}}}")
+    assert list(rows["method"]) == [method]
 
 
 def test_reconstruction_is_a_matter_of_the_decoder(rows_of):
@@ -67,7 +81,7 @@ def test_matrix_capsules_are_told_apart_by_what_the_paper_varies(novel):
 def test_capsnets_are_told_apart_by_loss_and_routing(make_plan, results):
     variants = "  em: {model: capsnet, options: {routing: {name: em, iterations: 2}, loss: spread}}\n"
     plan = make_plan(FULL + variants + "  uniform: {model: capsnet, options: {routing: uniform}}\n")
-    table = paper_table("sabour-table1", plan, collect(plan, results))
+    table = ours_of(paper_table("sabour-table1", plan, collect(plan, results)))
     assert list(table["method"]) == ["CapsNet", "CapsNet (spread loss)", "CapsNet"]
     assert list(table["routing"]) == ["3", "EM 2", "uniform"]
     assert list(table["published"].fillna("none")) == ["0.25 ± 0.005", "none", "none"]

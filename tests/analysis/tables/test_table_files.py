@@ -4,7 +4,7 @@ import re
 from csv import reader
 
 import pytest
-from studies import FULL
+from studies import FULL, ours_of
 
 from capsbench.analysis.collect import collect
 from capsbench.analysis.tables import caption, for_people, notes, paper_table, write_table
@@ -41,7 +41,7 @@ def test_markdown_holds_every_row_and_says_how_to_read_it(written):
     assert [row[ours] for row in rows[2:]] == ["1.25 ± 0.35", "failed", "-"]
     below = [line for line in lines if line and not line.startswith("|")]
     assert below[0].startswith("Study 'small_study'. Test error in %")
-    assert below[1:] == ["(a) digits is not mnist; 2 epochs, not 50 or more.", CAVEAT]
+    assert below[1:] == ["(a) digits is not mnist; 20 steps, not 300,000 or more.", CAVEAT]
 
 
 def test_latex_is_escaped_and_ruled(written):
@@ -61,7 +61,7 @@ def test_a_line_about_files_appears_once_though_seeds_differ(make_plan, write_ru
     plan = make_plan(FULL)
     for run, lines in zip(plan.runs, [(), FILES, FILES[1:]], strict=True):
         write_run(run, error=0.2, unofficial=lines)
-    table = paper_table("sabour-table1", plan, collect(plan, results))
+    table = ours_of(paper_table("sabour-table1", plan, collect(plan, results)))
     assert table.loc[0, "unofficial"] == "; ".join(FILES)
 
 
@@ -74,7 +74,7 @@ def unofficial(make_plan, write_run, results):
     for run in plan.runs:
         lines = {"capsnet": FILES, "r1": (), "cnn": FILES[1:]}[run.variant]
         write_run(run, error=0.2 + run.seed / 100, unofficial=lines)
-    table = paper_table("sabour-table1", plan, collect(plan, results))
+    table = ours_of(paper_table("sabour-table1", plan, collect(plan, results)))
     return table, *write_table(table, "sabour-table1", results / "tables", caption("sabour-table1", plan))
 
 

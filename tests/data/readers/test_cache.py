@@ -1,12 +1,16 @@
+import errno
 import json
+import logging
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
-from capsbench.data.readers.cache import cache_folder, cached
+from capsbench.data.readers import cache
+from capsbench.data.readers.cache import cache_folder, cached, entries, remove
 from capsbench.errors import InputError
 
 KEY = {"files": {"dat": "abc"}, "side": 48}
@@ -15,6 +19,7 @@ KEY = {"files": {"dat": "abc"}, "side": 48}
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("CAPSBENCH_CACHE", str(tmp_path / "cache"))
+    cache._warn.cache_clear()
     return tmp_path / "cache"
 
 
@@ -128,12 +133,130 @@ def test_what_an_interrupted_build_left_is_cleared_away(build, folder):
     assert entry_of(folder) == entry
 
 
+def refuse_writing(monkeypatch, code):
+    """Let the cache's folder answer as a read-only or full one does, which root's would not."""
+
+    def refuse(*arguments, **options):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(cache, "FileLock", refuse)
+    monkeypatch.setattr(cache, "_write", refuse)
+
+
+def warnings_of(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+UNWRITABLE = [errno.EROFS, errno.EACCES, errno.ENOSPC]
+
+
+@pytest.mark.parametrize("code", UNWRITABLE, ids=errno.errorcode.get)
+def test_an_entry_of_a_folder_that_may_only_be_read_is_used(build, caplog, monkeypatch, code):
+    cached("x", KEY, build)
+    refuse_writing(monkeypatch, code)
+    found = cached("x", KEY, build)
+    assert build.built == 1
+    assert isinstance(found["images"], np.memmap)
+    assert warnings_of(caplog) == []
+
+
+@pytest.mark.parametrize("code", UNWRITABLE, ids=errno.errorcode.get)
+def test_what_cannot_be_kept_is_built_in_memory_with_one_warning(build, folder, caplog, monkeypatch, code):
+    refuse_writing(monkeypatch, code)
+    for name in ("x", "y", "x"):
+        found = cached(name, KEY, build)
+        assert found["images"].flags.writeable
+        for array, expected in Builder()().items():
+            np.testing.assert_array_equal(found[array], expected)
+    assert build.built == 3
+    (line,) = warnings_of(caplog)
+    assert [word for word in (str(folder), os.strerror(code), "CAPSBENCH_CACHE") if word not in line] == []
+    assert "\n" not in line
+
+
+def test_what_turns_out_not_to_fit_is_not_built_twice(build, caplog, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(cache, "_write", full)
+    assert cached("x", KEY, build)["images"].max() == 23
+    assert build.built == 1
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written_is_said(build, folder):
-    folder.mkdir()
+def test_a_folder_without_permission_to_write_is_read(build, folder, caplog):
+    cached("x", KEY, build)
     folder.chmod(0o500)
-    with pytest.raises(InputError, match=r"cannot keep prepared data in .*CAPSBENCH_CACHE names another"):
+    try:
         cached("x", KEY, build)
+        assert (build.built, warnings_of(caplog)) == (1, [])
+        cached("y", KEY, build)
+        assert build.built == 2
+        assert "Permission denied" in warnings_of(caplog)[0]
+    finally:
+        folder.chmod(0o700)
+
+
+def test_entries_are_listed_with_their_sizes_and_removed(build, folder):
+    assert entries() == {}
+    cached("x", KEY, build)
+    cached("toynorb-train-6", KEY, build)
+    leftover = folder / f".y-{'0' * 16}.part"
+    leftover.mkdir()
+    (leftover / "images.npy").write_bytes(b"123")
+    found = entries()
+    assert [path.name[:8] for path in found] == [f".y-{'0' * 5}", "toynorb-", f"x-{entry_key(found)[:6]}"]
+    assert found[leftover] == 3
+    for path, size in found.items():
+        assert size == sum(file.stat().st_size for file in path.iterdir())
+        assert remove(path)
+        assert not path.exists()
+    assert entries() == {}
+    cached("x", KEY, build)
+    assert build.built == 3
+
+
+def entry_key(found):
+    return next(path.name for path in found if path.name.startswith("x-")).removeprefix("x-")
+
+
+NOT_ENTRIES = {
+    "another name": lambda folder: (folder / "photos").mkdir(),
+    "a key that is too short": lambda folder: (folder / "x-0123456789abcde").mkdir(),
+    "a file": lambda folder: (folder / f"x-{'1' * 16}").touch(),
+    "other files beside arrays": lambda folder: (
+        (folder / f"x-{'2' * 16}").mkdir(),
+        (folder / f"x-{'2' * 16}/sums.json").touch(),
+        (folder / f"x-{'2' * 16}/thesis.tex").touch(),
+    ),
+    "folders in it": lambda folder: (folder / f"x-{'3' * 16}/images.npy").mkdir(parents=True),
+    "a link": lambda folder: (
+        (folder.parent / "elsewhere").mkdir(),
+        (folder / f"x-{'4' * 16}").symlink_to(folder.parent / "elsewhere"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_ENTRIES)
+def test_nothing_else_is_an_entry(folder, kind):
+    folder.mkdir()
+    NOT_ENTRIES[kind](folder)
+    assert entries() == {}
+
+
+def test_an_entry_that_is_being_built_stays(build, folder):
+    cached("x", KEY, build)
+    entry = entry_of(folder)
+    with FileLock(entry.with_name(f".{entry.name}.lock")):
+        assert not remove(entry)
+    assert entry.exists()
+    assert remove(entry)
+
+
+def test_arrays_in_use_outlive_their_entry(build, folder):
+    found = cached("x", KEY, build)
+    assert remove(entry_of(folder))
+    np.testing.assert_array_equal(found["images"], Builder()()["images"])
 
 
 def test_a_folder_that_cannot_be_made_is_said(build, folder):

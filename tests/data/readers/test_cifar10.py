@@ -53,6 +53,9 @@ def test_both_splits_read_as_channels_rows_columns(files):
     assert train.labels[: 2 * COUNT].tolist() == batch(0)["labels"] + batch(1)["labels"]
     np.testing.assert_array_equal(test.images, batch(5)["data"].reshape(COUNT, 3, 32, 32))
     assert (train.unofficial, train.factors) == ((), {})
+    batches = files / "cifar-10-batches-py"
+    assert test.files == {"test_batch": hashlib.sha256((batches / "test_batch").read_bytes()).hexdigest()}
+    assert list(train.files) == TRAIN
 
 
 def pack(files):

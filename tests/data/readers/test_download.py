@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from capsbench.data.readers.download import RemoteFile, fetch, md5_of
+from capsbench.data.readers import affnist, mnist, smallnorb
+from capsbench.data.readers.download import RemoteFile, fetch, md5_of, sha256_of
 from capsbench.errors import InputError
 
 CONTENT = bytes(range(256)) * 1000
@@ -140,13 +142,66 @@ def test_a_piece_that_is_whole_only_gets_its_name(server, tmp_path):
     assert Handler.asked == [("/ranges/file", f"bytes={len(CONTENT)}-")]
 
 
-def test_without_a_known_checksum_the_length_must_hold(server, tmp_path):
+@pytest.fixture
+def over_https(server, monkeypatch):
+    """The server as if it were reached by https, and "redirected" as if that led to plain http."""
+    plain = urllib.request.urlopen
+
+    def reach(request, **options):
+        secure = request.full_url
+        request.full_url = secure.replace("https://", "http://", 1).replace("/redirected/", "/ranges/")
+        response = plain(request, **options)
+        response.url = request.full_url if "/redirected/" in secure else secure
+        return response
+
+    monkeypatch.setattr(urllib.request, "urlopen", reach)
+    return server.replace("http://", "https://")
+
+
+def test_without_a_known_checksum_the_length_must_hold(over_https, tmp_path):
     with pytest.raises(InputError, match=r"1,000 of 256,000 bytes.* by hand \(its checksum is unknown\)"):
-        fetch(remote(f"{server}/short", md5=None), tmp_path)
+        fetch(remote(f"{over_https}/short", md5=None), tmp_path)
     with pytest.raises(InputError, match="does not send the file's length"):
-        fetch(remote(f"{server}/endless", md5=None), tmp_path)
+        fetch(remote(f"{over_https}/endless", md5=None), tmp_path)
     assert left_in(tmp_path) == ["file.part"]
-    assert fetch(remote(f"{server}/ranges", md5=None), tmp_path).read_bytes() == CONTENT
+    assert fetch(remote(f"{over_https}/ranges", md5=None), tmp_path).read_bytes() == CONTENT
+
+
+def test_without_a_known_checksum_nothing_comes_over_plain_http(server, tmp_path):
+    with pytest.raises(InputError, match=r"is not https, and the file's checksum is unknown") as caught:
+        fetch(remote(f"{server}/ranges", f"{server}/plain", md5=None), tmp_path)
+    assert "\n" not in str(caught.value)
+    assert Handler.asked == []
+    assert left_in(tmp_path) == []
+
+
+def test_a_redirect_to_plain_http_is_not_followed_without_a_checksum(over_https, tmp_path):
+    with pytest.raises(InputError, match=r"http://\S*/ranges/file is not https"):
+        fetch(remote(f"{over_https}/redirected", md5=None), tmp_path)
+    assert left_in(tmp_path) == []
+    assert fetch(remote(f"{over_https}/redirected"), tmp_path).read_bytes() == CONTENT  # its checksum is known
+
+
+def test_a_mirror_by_https_is_tried_after_one_by_http(server, over_https, tmp_path):
+    mirrors = remote(f"{server}/ranges", f"{over_https}/plain", md5=None)
+    assert fetch(mirrors, tmp_path).read_bytes() == CONTENT
+    assert Handler.asked == [("/plain/file", None)]
+
+
+@pytest.mark.parametrize("reader", [affnist, mnist, smallnorb])
+def test_no_reader_has_a_mirror_that_it_could_not_use(reader, tmp_path, monkeypatch):
+    """A file without a checksum has mirrors by https alone."""
+    asked = []
+    monkeypatch.setattr(reader, "fetch", lambda file, folder: asked.append(file))
+    reader.download(tmp_path)
+    assert asked
+    assert all(file.md5 or mirror.startswith("https://") for file in asked for mirror in file.mirrors)
+
+
+def test_checksums_of_files(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    assert md5_of(tmp_path / "file") == "900150983cd24fb0d6963f7d28e17f72"
+    assert sha256_of(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 def test_a_known_checksum_does_without_a_length(server, tmp_path):

@@ -6,7 +6,7 @@ import torch
 from small_data import NOWHERE
 
 from capsbench.data.readers import toynorb
-from capsbench.data.tasks.stereo import ToyNorbOptions
+from capsbench.data.tasks.stereo import SIDES, ToyNorbOptions
 
 ONE = ToyNorbOptions(lightings=1)
 NAMES = ("instance", "elevation", "azimuth", "lighting")
@@ -82,6 +82,35 @@ def test_other_images_need_another_format(names, means):
     assert toynorb.FORMAT == 1
     view = toynorb._views(toynorb.solid(*names), 2).view(9, 18, 2, 2, 48, 48)[4, 3].float()
     assert view.mean(dim=(2, 3)).flatten().tolist() == pytest.approx(means, abs=0.02)
+
+
+def test_every_resize_is_of_the_same_rays():
+    """The 96x96 rays of a rendering: their means are the images of always; every second one is the upper left."""
+    mean, second, wide = (
+        toynorb._views(toynorb.solid(3, 4), 1, resize).float() for resize in ("mean", "every_second", "bilinear_64")
+    )
+    assert mean.shape == second.shape == (162, 2, 48, 48)
+    assert wide.shape == (162, 2, 64, 64)
+    assert torch.equal(mean, toynorb._views(toynorb.solid(3, 4), 1).float())
+    assert 0.1 < far(mean, second) < 3
+    assert mean.mean().item() == pytest.approx(wide.mean().item(), abs=0.3)
+    assert float(torch.corrcoef(torch.stack([second.flatten(), mean.flatten()]))[0, 1]) > 0.85
+
+
+def test_each_resize_has_arrays_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("CAPSBENCH_CACHE", str(tmp_path))
+
+    def render(split, lightings, resize):
+        image = toynorb._views(toynorb.solid(3, 4), 1, resize).numpy()
+        return {"images": image, "labels": np.full(len(image), 3)}
+
+    monkeypatch.setattr(toynorb, "render", render)
+    first = {r: toynorb.read(NOWHERE, "train", options=ToyNorbOptions(lightings=1, resize=r)).images for r in SIDES}
+    again = {r: toynorb.read(NOWHERE, "train", options=ToyNorbOptions(lightings=1, resize=r)).images for r in SIDES}
+    assert {resize: images.shape[-1] for resize, images in first.items()} == SIDES
+    assert (first["mean"] != first["every_second"]).any()
+    assert all((again[resize] == first[resize]).all() for resize in SIDES)
+    assert (toynorb.read(NOWHERE, "train", options=ONE).images == first["mean"]).all()
 
 
 def test_rendering_again_gives_the_same_bytes(splits):

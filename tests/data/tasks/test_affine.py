@@ -7,8 +7,9 @@ from small_data import CPU, NOWHERE, data_of
 
 from capsbench.data import Raw, load, make_task
 from capsbench.data.readers import digits
-from capsbench.data.tasks.affine import DRAWS, Placed, affine_images, affine_matrices
+from capsbench.data.tasks.affine import DRAWS, AffineOptions, Placed, affine_images, affine_matrices
 from capsbench.data.tasks.task import Plain
+from capsbench.registry import Said
 from capsbench.study import Augmentation
 
 NONE = Augmentation()
@@ -140,6 +141,48 @@ def test_translation_goes_from_edge_to_edge(x, y, centre):
     mass, found, _ = moments(affine_images(image, draws_of(x=x, y=y)))
     torch.testing.assert_close(found, torch.tensor([centre], dtype=torch.float64), atol=1e-4, rtol=0)
     assert float(mass) == pytest.approx(240)  # and none is lost
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "centre"),
+    [(0, 0, (13.5, 13.5)), (1, 1, (25.5, 25.5)), (0, 1, (13.5, 25.5)), (0.5, 0.75, (19.5, 22.5))],
+)
+def test_translation_may_keep_the_range_of_training(x, y, centre):
+    """Training moves the middle of a digit by up to 6 pixels from that of 40x40, 19.5."""
+    image = rectangle(20, 12)
+    mass, found, _ = moments(affine_images(image, draws_of(x=x, y=y), "training"))
+    torch.testing.assert_close(found, torch.tensor([centre], dtype=torch.float64), atol=1e-4, rtol=0)
+    assert float(mass) == pytest.approx(240)
+
+
+def test_in_the_range_of_training_too_the_ink_stays_inside():
+    image = rectangle(28, 8)  # with its last rows in the last of the frame's: 1.2 times as high it is 33.6 pixels
+    mass, found, _ = moments(affine_images(image, draws_of(height=1, y=1), "training"))
+    assert float(mass) == pytest.approx(28 * 8 * 1.2, rel=0.01)
+    assert 21.5 < float(found[0, 1]) < 24  # not at 25.5
+
+
+def test_generated_digits_keep_to_the_placement_that_is_chosen():
+    raw = digits.read(NOWHERE, "test")
+    reach = {}
+    for placement in ("anywhere", "training"):
+        data = data_of("affdigits", placement=placement, transforms_per_image=2, train="affine")
+        shown = {split: make_task(data, raw, split, CPU) for split in ("train", "test", "familiar")}
+        images = {"train": an_epoch(shown["train"])[0], "test": fixed(shown["test"]).float() / 255}
+        images["familiar"] = fixed(shown["familiar"]).float() / 255
+        reach[placement] = {split: (moments(found)[1] - 19.5).abs().amax(dim=0) for split, found in images.items()}
+    for split in ("train", "test"):
+        assert (reach["anywhere"][split] > 9.5).all()
+        assert (reach["training"][split] < 9).all()  # 6, and how far a digit's ink is from the middle of its frame
+    assert torch.equal(reach["anywhere"]["familiar"], reach["training"]["familiar"])
+
+
+def test_the_placement_is_said_to_be_a_test_of_translation():
+    field = AffineOptions.model_fields["placement"]
+    assert field.default == "anywhere"
+    assert "translation" in field.description
+    (said,) = [part for part in field.metadata if isinstance(part, Said)]
+    assert "fits" in said.paper
 
 
 @pytest.mark.parametrize(("draw", "factor"), [(1, 1.2), (0, 0.8), (0.75, 1.1)])

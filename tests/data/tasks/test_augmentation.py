@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from capsbench.data.tasks.augmentation import (
@@ -47,6 +48,16 @@ def test_standardised_images_have_mean_0_and_std_1_each_by_its_own_statistics():
     torch.testing.assert_close(standardise(images[3:4]), found[3:4])  # whatever else is in the batch
     assert (found[:, 0].mean(dim=(1, 2)) - found[:, 1].mean(dim=(1, 2))).abs().min() > 1e-4  # channels go together
     assert standardise(torch.full((1, 2, 6, 6), 0.3)).abs().max() < 1e-5  # an even image stays finite
+
+
+def test_the_floor_of_the_std_is_on_the_scale_of_0_to_255():
+    """tf.image.per_image_standardization divides by max(std, 1 / sqrt(values)), and the authors' images go to 255."""
+    images = torch.randn(1, 2, 32, 32, dtype=torch.float64, generator=rng())
+    images = (images - images.mean()) / images.std(correction=0)
+    floor = 2048**-0.5
+    for std, expected in ((0.5 * floor, 0.5), (2 * floor, 1.0)):
+        found = standardise(0.5 + images * std / 255)
+        assert float(found.std(correction=0)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_shift_moves_each_image_on_its_own_by_whole_pixels_with_zeros_coming_in():

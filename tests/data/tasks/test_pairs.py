@@ -8,6 +8,8 @@ from small_data import task_of as embedded_task
 
 from capsbench.data import Raw, load, make_task
 from capsbench.data.tasks.pairs import DRAWS, PairOptions, Pairs
+from capsbench.errors import InputError
+from capsbench.registry import Said
 from capsbench.study import Augmentation
 
 NONE = Augmentation()
@@ -28,9 +30,14 @@ def fixed(task):
 
 
 def corners(sources):
-    """Row and column of the upper left of each digit: sources [N, 2, 1, 36, 36] -> [N, 2, 2]."""
+    """Row and column of the upper left of each digit, also where it is cut: sources [N, 2, 1, 36, 36] -> [N, 2, 2]."""
+
+    def start(occupied):  # [N, 2, 36]
+        first, last = occupied.int().argmax(dim=2), 36 - occupied.flip(2).int().argmax(dim=2)
+        return torch.where(first > 0, first, last - 28)
+
     ink = sources[:, :, 0] > 0
-    return torch.stack([ink.any(dim=3).int().argmax(dim=2), ink.any(dim=2).int().argmax(dim=2)], dim=2)
+    return torch.stack([start(ink.any(dim=3)), start(ink.any(dim=2))], dim=2)
 
 
 def digit_numbers(raw, sources):
@@ -108,7 +115,7 @@ def test_sources_are_laid_over_one_another(combine, join):
     assert targets.max() <= 1
 
 
-@pytest.mark.parametrize("shift", [0, 1, 4])
+@pytest.mark.parametrize("shift", [0, 1, 4, 6, 8])
 @pytest.mark.parametrize("drawn", ["fixed", "training"])
 def test_each_digit_is_shifted_by_itself_up_to_the_limit_either_way(shift, drawn):
     task = task_of(pairs=4000, shift=shift)
@@ -118,10 +125,75 @@ def test_each_digit_is_shifted_by_itself_up_to_the_limit_either_way(shift, drawn
         for axis in (0, 1):
             counts = (offsets[:, digit, axis] + shift).bincount(minlength=2 * shift + 1)
             assert len(counts) == 2 * shift + 1  # none beyond the limit, all that are within it
-            assert counts.min() > 0.8 * 4000 / (2 * shift + 1)
+            expected = 4000 / (2 * shift + 1)
+            assert counts.min() > expected - 4.5 * expected**0.5
     if shift == 4:  # digits and axes are independent
         assert len(offsets.flatten(1)[:, :2].unique(dim=0)) == 81
         assert torch.corrcoef(offsets.flatten(1).T.float()).fill_diagonal_(0).abs().max() < 0.07
+
+
+@pytest.mark.parametrize("shift", [5, 6, 8])
+def test_digits_that_leave_the_image_are_cut_at_its_edge(shift):
+    raw = raw_of(20)
+    task = task_of(raw, pairs=400, shift=shift)
+    sources = fixed(task)[1]
+    known = torch.nn.functional.pad(torch.from_numpy(raw.images[:, 0]), (36, 36, 36, 36))
+    cut = 0
+    for source, (top, left) in zip(
+        sources[:, :, 0].flatten(0, 1), corners(sources).flatten(0, 1).tolist(), strict=True
+    ):
+        expected = known[:, 36 - top : 72 - top, 36 - left : 72 - left]
+        assert (expected == source).flatten(1).all(dim=1).any()  # one of the digits there, and nothing else
+        cut += min(top, left) < 0 or max(top, left) > 8
+    assert 0.2 * 800 < cut < 800  # others are whole
+
+
+def the_first(raw, sources, labels, indices):
+    """Place of the first digit of each pair, which the classes of the pair tell from the second: [N, 2]."""
+    own = torch.from_numpy(raw.labels)[indices % len(raw.labels)]
+    return corners(sources)[torch.arange(len(labels)), (labels[:, 1] == own).long()]
+
+
+@pytest.mark.parametrize("drawn", ["fixed", "training"])
+def test_a_first_digit_stays_in_its_place_where_that_is_chosen(drawn):
+    raw = raw_of(30)
+    found = {}
+    for base_shift in ("pair", "digit"):
+        task = task_of(raw, pairs=900, shift=6, base_shift=base_shift)
+        if drawn == "fixed":
+            sources, labels, indices = fixed(task)[1], task.labels, torch.arange(900)
+        else:
+            indices = torch.arange(900)
+            rng = torch.Generator().manual_seed(0)
+            batches = [task.train_batch(indices, NONE, rng) for _ in range(2)]  # two epochs
+            sources, labels = (torch.cat([getattr(b, name) for b in batches]) for name in ("targets", "labels"))
+            indices = indices.repeat(2)
+        found[base_shift] = the_first(raw, sources, labels, indices)
+        of_each = [len(found[base_shift][indices % 30 == digit].unique(dim=0)) for digit in range(30)]
+        assert set(of_each) == {1} if base_shift == "digit" else min(of_each) > 10
+        second = corners(sources).sum(dim=1) - found[base_shift]
+        assert all(len(second[indices % 30 == digit].unique(dim=0)) > 10 for digit in range(30))  # moves in both
+    assert len(found["digit"].unique(dim=0)) > 20  # digits have places of their own
+    assert found["digit"].min() < 0  # of the whole range
+    assert found["digit"].max() > 8
+
+
+def test_the_place_of_a_first_digit_is_drawn_by_pair_seed_and_index():
+    places = []
+    for seed in (0, 0, 1):
+        task = task_of(raw_of(30), pairs=30, base_shift="digit", pair_seed=seed)
+        places.append(the_first(raw_of(30), fixed(task)[1], task.labels, torch.arange(30)))
+    assert torch.equal(places[0], places[1])
+    assert (places[0] != places[2]).any(dim=1).float().mean() > 0.8
+    # where each digit comes first once, there is nothing to choose: published test sets of 10,000 pairs are the same
+    by_pair, by_digit = (fixed(task_of(raw_of(30), pairs=30, base_shift=which)) for which in ("pair", "digit"))
+    assert all(torch.equal(one, two) for one, two in zip(by_pair, by_digit, strict=True))
+
+
+@pytest.mark.parametrize("pairs", [20, 45])
+def test_fewer_pairs_than_digits_have_fixed_places_too(pairs):
+    task = task_of(raw_of(30), pairs=pairs, base_shift="digit")
+    assert len(an_epoch(task)[0]) == pairs
 
 
 def test_a_digit_is_whole_in_its_frame():
@@ -193,8 +265,9 @@ def test_the_draws_at_the_ends_stay_in_range():
 
 
 def test_one_class_makes_no_pairs():
-    with pytest.raises(ValueError, match="at least two classes"):
-        task_of(Raw(raw_of(5).images, np.zeros(5, np.int64)))
+    with pytest.raises(InputError, match="at least two classes; the 5 digits here have one: 3") as caught:
+        task_of(Raw(raw_of(5).images, np.full(5, 3)))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -219,6 +292,38 @@ def test_frames_overlap_as_the_paper_states():
     apart = (corners(fixed(task)[1][:200]).diff(dim=1).abs().squeeze(1)).double()
     torch.testing.assert_close(overlap[:200].double(), ((28 - apart[:, 0]) * (28 - apart[:, 1])) / 784)
     assert (task_of(shift=0).frame_overlap() == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("shift", "side", "expected"),
+    [(4, 28, 0.7996), (4, 20, 0.7257), (6, 28, 0.7160), (6, 20, 0.6156), (8, 20, 0.5138)],
+)
+@pytest.mark.parametrize("base_shift", ["pair", "digit"])
+def test_squares_overlap_as_two_uniform_shifts_have_it(shift, side, expected, base_shift):
+    """Of n = 2 shift + 1 places two differ by (n - 1/n) / 3 on average: ((side - that) / side) squared."""
+    task = task_of(raw_of(5000), pairs=20_000, shift=shift, base_shift=base_shift)
+    overlap = task.frame_overlap(side)
+    assert float(overlap.mean()) == pytest.approx(expected, abs=0.004)
+    apart = corners(fixed(task_of(raw_of(5000), 200, shift=shift, base_shift=base_shift))[1]).diff(dim=1).abs()
+    by_hand = (side - apart[:, 0]).clamp_min(0).prod(dim=1) / side**2
+    torch.testing.assert_close(overlap[:200], by_hand)
+    other = task_of(raw_of(5000), pairs=20_000, shift=4, base_shift=base_shift)
+    assert torch.equal(other.frame_overlap(side, shift), overlap)  # measured without making the pairs
+
+
+def test_squares_that_are_apart_do_not_overlap():
+    overlap = task_of(pairs=4000, shift=8).frame_overlap(10)
+    assert (overlap == 0).any()
+    assert overlap.min() == 0
+
+
+@pytest.mark.parametrize(("option", "paper", "code"), [("shift", "4", "6"), ("base_shift", "not said", "digit")])
+def test_the_options_say_what_paper_and_code_have(option, paper, code):
+    (said,) = [part for part in PairOptions.model_fields[option].metadata if isinstance(part, Said)]
+    assert said.paper == paper
+    assert said.code.startswith(code)
+    assert PairOptions().shift == 4
+    assert PairOptions().base_shift == "pair"
 
 
 def test_targets_go_with_the_labels_in_fixed_batches_too():

@@ -5,8 +5,17 @@ from small_data import CPU, NOWHERE, data_of
 
 from capsbench.data import Raw, load, make_task, read_split
 from capsbench.data.catalogue import CATALOGUE
-from capsbench.data.tasks.augmentation import standardise
-from capsbench.data.tasks.stereo import CROPS, Crops, NorbOptions, ToyNorbOptions, select_views
+from capsbench.data.tasks.augmentation import brightness_and_contrast, standardise
+from capsbench.data.tasks.stereo import (
+    CROPS,
+    SIDES,
+    Crops,
+    NorbOptions,
+    ToyNorbOptions,
+    class_shares,
+    resized,
+    select_views,
+)
 from capsbench.errors import InputError
 from capsbench.study import Augmentation
 
@@ -15,9 +24,9 @@ PAPER = Augmentation(**CATALOGUE["smallnorb"].augmentation)
 SPLITS = ("train", "familiar", "test")
 
 
-def raw_of(count=40) -> Raw:
+def raw_of(count=40, side=48) -> Raw:
     """Stereo pairs in which every 4x4 part is found at one place only."""
-    images = np.random.default_rng(0).integers(0, 256, (count, 2, 48, 48), dtype=np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (count, 2, side, side), dtype=np.uint8)
     return Raw(images, np.arange(count) % 5)
 
 
@@ -247,14 +256,29 @@ def test_the_test_shows_the_centre(crop, margin):
     assert torch.equal(batch.labels, torch.from_numpy(raw.labels))
 
 
-def test_thirteen_crops_go_along_both_diagonals():
+def places_of_13(**options):
     raw = raw_of()
-    task = task_of(raw, views=13)
-    assert task.views == len(CROPS) == 13
-    places = {view: offsets(raw, next(task.eval_batches(100, view)).targets) for view in range(13)}
-    assert all(len(place.unique(dim=0)) == 1 for place in places.values())  # alike for every image
-    found = {tuple((place[0] - 8).tolist()) for place in places.values()}
-    assert found == {(0, 0)} | {(y, x) for n in (1, 2, 3) for y in (n, -n) for x in (n, -n)}
+    task = task_of(raw, views=13, **options)
+    assert task.views == len(CROPS["run"]) == len(CROPS["written"]) == 13
+    places = [offsets(raw, next(task.eval_batches(100, view)).targets) for view in range(13)]
+    assert all(len(place.unique(dim=0)) == 1 for place in places)  # alike for every image
+    return [tuple((place[0] - 8).tolist()) for place in places]
+
+
+def test_thirteen_crops_go_along_both_diagonals_as_the_authors_wrote():
+    found = places_of_13(crop_offsets="written")
+    assert set(found) == {(0, 0)} | {(y, x) for n in (1, 2, 3) for y in (n, -n) for x in (n, -n)}
+
+
+def test_thirteen_crops_are_by_default_where_tensorflow_puts_them():
+    """TF1's extract_glimpse puts the upper left corner at int(48 / 2 + offset / 2 - 32 / 2); the centre is at 8."""
+    found = places_of_13()
+    expected = [(0, 0)]
+    for n in (1, 2, 3):
+        for y in (n, -n):
+            expected += [(int(24 + y / 2 - 16) - 8, int(24 + x / 2 - 16) - 8) for x in (n, -n)]
+    assert found == expected
+    assert len(set(found)) == 10
 
 
 def test_crops_that_are_nearly_whole_stay_inside():
@@ -262,6 +286,116 @@ def test_crops_that_are_nearly_whole_stay_inside():
     task = task_of(raw, views=13, crop=46)
     for view in range(13):
         assert offsets(raw, next(task.eval_batches(100, view)).targets).max() <= 2
+
+
+@pytest.mark.parametrize(
+    "options", [{"crop": 49}, {"resize": "mean", "crop": 64}, {"resize": "bilinear_64", "crop": 65}]
+)
+def test_a_crop_is_no_larger_than_the_image(options):
+    with pytest.raises(ValueError, match="crop"):
+        NorbOptions(**options)
+    assert NorbOptions(resize="bilinear_64", crop=64).side == 64
+
+
+def test_resized_images_have_their_sides():
+    images = torch.rand(2, 3, 96, 96)
+    for resize, side in SIDES.items():
+        assert resized(images, resize).shape == (2, 3, side, side)
+    assert torch.equal(resized(images, "every_second"), images[..., ::2, ::2])
+
+
+def test_smallnorb_takes_every_second_pixel_and_toynorb_the_mean():
+    assert (NorbOptions().resize, ToyNorbOptions().resize) == ("every_second", "mean")
+
+
+def after(**options):
+    return {"augment": "after_standardising", **options}
+
+
+def test_after_standardising_whole_images_are_standardised_and_then_cropped():
+    raw = raw_of()
+    whole = standardise(torch.from_numpy(raw.images) / 255)
+    batch = task_of(raw, **after()).eval_batch(torch.arange(40), 0)
+    torch.testing.assert_close(batch.images, whole[:, :, 8:40, 8:40])
+    assert (batch.images - standardise(batch.targets)).abs().max() > 0.01  # the crop's own statistics are others
+    training = drawn(task_of(raw, **after()))
+    for image, seen, (row, column) in zip(whole, training.images, offsets(raw, training.targets).tolist(), strict=True):
+        torch.testing.assert_close(seen, image[:, row : row + 32, column : column + 32])
+
+
+@pytest.mark.parametrize("augment", ["before_standardising", "after_standardising"])
+def test_brightness_acts_after_standardising_and_is_undone_before_it(augment):
+    raw = raw_of()
+    bright = Augmentation(brightness=63 / 255)
+    plain, seen = drawn(task_of(raw, augment=augment)), drawn(task_of(raw, augment=augment), bright)
+    if augment == "after_standardising":  # the place of the crop is drawn first
+        assert torch.equal(plain.targets, seen.targets)
+        added = (seen.images - plain.images).flatten(1)
+        torch.testing.assert_close(added, added[:, :1].expand_as(added), atol=1e-5, rtol=0)
+        assert 0.9 * 63 / 255 < added[:, 0].abs().max() <= 63 / 255 + 1e-6  # its unit is the standard deviation
+    else:
+        assert (seen.images - standardise(seen.targets)).abs().max() < 1e-5
+
+
+def test_contrast_after_standardising_is_about_the_mean_of_the_crop():
+    raw = raw_of()
+    plain, seen = drawn(task_of(raw, **after())), drawn(task_of(raw, **after()), Augmentation(contrast=0.8))
+    torch.testing.assert_close(seen.images.mean(dim=(2, 3)), plain.images.mean(dim=(2, 3)), atol=1e-5, rtol=0)
+    factor = seen.images.std(dim=(1, 2, 3)) / plain.images.std(dim=(1, 2, 3))
+    assert factor.min() < 0.6
+    assert factor.max() > 1.4
+
+
+@pytest.mark.parametrize("options", [NorbOptions, ToyNorbOptions])
+def test_the_training_set_standardises_each_camera_alike_everywhere(options):
+    raw = raw_of()
+    chosen = options(standardise_by="training_set")
+    batch = Crops(raw, chosen, CPU).eval_batch(torch.arange(40), 0)
+    for camera in (0, 1):
+        expected = (batch.targets[:, camera] - chosen.camera_means[camera]) / chosen.camera_stds[camera]
+        torch.testing.assert_close(batch.images[:, camera], expected)
+    alone = Crops(raw.take(np.arange(3)), chosen, CPU).eval_batch(torch.arange(3), 0)
+    assert torch.equal(alone.images, batch.images[:3])
+
+
+def test_toynorbs_statistics_are_those_of_its_training_images(views):
+    """Of one lighting here, where all six are meant: the means agree to 2 %."""
+    images = torch.from_numpy(views["full", "train"].images) / 255
+    for camera in (0, 1):
+        assert float(images[:, camera].mean()) == pytest.approx(ToyNorbOptions.camera_means[camera], rel=0.02)
+        assert float(images[:, camera].std()) == pytest.approx(ToyNorbOptions.camera_stds[camera], rel=0.25)
+
+
+MAZZIA = {"resize": "bilinear_64", "crop": 48, **after(standardise_by="training_set")}
+
+
+def test_efficient_capsnets_protocol_can_be_written():
+    """Its code standardises, brings to 64x64, crops 48x48 at random or in the centre, adds up to 2.0, contrast 0.5."""
+    data = data_of("smallnorb", **MAZZIA)
+    assert data.image_shape == (2, 48, 48)
+    usual = data.facts.augmentation
+    assert dict(data.options.augmentation(usual)) == {"brightness": 2.0, "contrast": 0.5}
+    assert NorbOptions().augmentation(usual) == usual
+    raw = raw_of(side=64)
+    task = make_task(data, raw, "train", CPU)
+    mean, std = (torch.tensor(v)[:, None, None] for v in (NorbOptions.camera_means, NorbOptions.camera_stds))
+    whole = (torch.from_numpy(raw.images) / 255 - mean) / std
+    torch.testing.assert_close(task.eval_batch(torch.arange(40), 0).images, whole[:, :, 8:56, 8:56])
+    augmentation = Augmentation(**data.options.augmentation(usual))
+    batch = drawn(task, augmentation, seed=3)
+    rng = torch.Generator().manual_seed(3)
+    rows, columns = torch.randint(17, (2, 40), generator=rng).tolist()
+    cut = [image[:, r : r + 48, c : c + 48] for image, r, c in zip(whole, rows, columns, strict=True)]
+    torch.testing.assert_close(batch.images, brightness_and_contrast(torch.stack(cut), 2.0, 0.5, rng))
+
+
+def test_shares_of_a_crop_sum_to_one():
+    activations = torch.tensor([[0.9, 0.3], [0.01, 0.03], [0.0, 0.0]])
+    torch.testing.assert_close(
+        class_shares(torch.zeros(3, 2), activations), torch.tensor([[0.75, 0.25], [0.25, 0.75], [0.0, 0.0]])
+    )
+    logits = torch.tensor([[1000.0, 0.0], [0.0, 0.0]])
+    torch.testing.assert_close(class_shares(logits, None), torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
 
 
 def test_only_tests_are_shown_in_several_crops():

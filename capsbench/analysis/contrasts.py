@@ -1,0 +1,188 @@
+"""Contrasts between variants, seed by seed: numbers, and a sentence that claims no more than they carry.
+
+Two runs at the same seed see the same initial draws, order of images and augmentation, so a difference at equal seeds
+is free of most of the spread between seeds.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from capsbench.analysis.statistics import PairedSummary, holm, summarise_pairs
+from capsbench.study import Contrast
+
+SIGNIFICANT = 0.05  # of an adjusted p value
+_ENDS = {"diverged": "diverged", "failed": "failed", "running": "is still running", "missing": "is missing"}
+_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+COLUMNS = [
+    "family", "experiment", "data_set", "contrast", "a", "b", "n", "planned", "dropped", "mean", "std", "low", "high",
+    "p_better", "p", "p_holm", "tests", "differences", "shows", "unofficial", "stuck",
+]  # fmt: skip
+
+
+def compare(contrasts: Sequence[Contrast], runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per contrast: the test error of `a` minus that of `b` in points of %, over the seeds that have both.
+
+    n of planned seeds; dropped: the seeds without a difference, with the reason and the variant; mean, std, low and
+    high: of the differences, with the 95 % t interval of their mean; p_better: the probability that in a fresh pair
+    of runs the error of `a` is below that of `b`; p: of the paired t test; p_holm: adjusted within the family, for
+    its `tests` contrasts that have a p; differences: by seed; shows: a sentence; unofficial: files that are not the
+    official ones; stuck: which variants never left chance in training, whose errors count like any other. See
+    `summarise_pairs` for where there is no interval and no p.
+
+    Args:
+        contrasts: of a plan.
+        runs: from `collect`, or runs.csv of a reference. Columns `label` and `stuck_at_chance` may be missing.
+
+    Raises:
+        KeyError: a variant has no run in its experiment.
+    """
+    rows = [_row(contrast, runs) for contrast in contrasts]
+    for family in dict.fromkeys(row["family"] for row in rows):
+        members = [row for row in rows if row["family"] == family]
+        tests = sum(not math.isnan(row["p"]) for row in members)
+        for row, p_holm in zip(members, holm([row["p"] for row in members]), strict=True):
+            row |= {"p_holm": p_holm, "tests": tests}
+    for row in rows:
+        row["shows"] = sentence(row.pop("summary"), row["p_holm"], row["tests"], row["dropped"])
+        row["shows"] += f"; {row['stuck']}" if row["stuck"] else ""
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str = "") -> str:
+    """Say what the error of the first is against the second's, no stronger than the interval and the family allow.
+
+    Args:
+        found: the differences, first minus second.
+        p_holm: the adjusted p value, nan where there is none.
+        tests: the contrasts of the family that have a p value.
+        dropped: seeds without a difference and why, empty if there are none.
+    """
+    seeds = f"{_count(found.n)} seed{'' if found.n == 1 else 's'}"
+    left_out = f"; dropped: {dropped}" if dropped else ""
+    if found.n == 0:
+        return f"no seed to compare{left_out}"
+    basis = f"({seeds}, paired{left_out})"
+    if found.identical:
+        where = "the one seed" if found.n == 1 else f"all {seeds}"
+        return f"identical in {where}{left_out}"
+    if math.isnan(found.low):
+        mean = number(found.mean, digits_for(found.mean))
+        if found.constant:
+            return f"{mean} points in every seed: no interval without a spread {basis}"
+        return f"{mean} points: too few seeds for an interval {basis}"
+    digits = digits_for(found.low, found.high)
+    if found.low <= 0 <= found.high:
+        low, high = (number(value, digits) for value in (found.low, found.high))
+        return f"no difference was shown: between {low} and {high} points {basis}"
+    near, far = sorted((abs(found.low), abs(found.high)))
+    said = f"{'lower' if found.mean < 0 else 'higher'} by {near:.{digits}f} to {far:.{digits}f} points {basis}"
+    if p_holm >= SIGNIFICANT:
+        said += f"; not shown after Holm's correction for {tests} contrasts (p = {p_value(p_holm)})"
+    return said
+
+
+def digits_for(*values: float) -> int:
+    """Return the decimals that show an interval, or a number: 3 where it is narrow, more where a bound reads 0."""
+    width = max(values) - min(values) if len(values) > 1 else math.inf
+    digits = 3 if width < 0.1 else 2
+    while digits < 6 and any(value and not round(value, digits) for value in values):
+        digits += 1
+    return digits
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Write a difference with its sign; 0 has none."""
+    return f"{value:+.{digits}f}" if round(value, digits) else f"{0:.{digits}f}"
+
+
+def p_value(p: float) -> str:
+    """Write a p value with two digits that count, never as 0."""
+    return "<0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def label_of(a: str, b: str) -> str:
+    """Name a contrast by the labels of its variants; what they share is said once, where they differ part by part.
+
+    "CapsNet, decoder, iterations 3" and "CapsNet, decoder, iterations 1" make
+    "CapsNet, decoder: iterations 3 against 1".
+    """
+    separator = ", " if ", " in a and ", " in b else "-"
+    first, second = (label.split(separator) for label in (a, b))
+    shared = [x for x, y in zip(first, second, strict=False) if x == y]
+    own = [(x, y) for x, y in zip(first, second, strict=False) if x != y]
+    if len(first) != len(second) or len(own) != 1 or not shared:
+        return f"{a} against {b}"
+    values = [re.fullmatch(r"(\D+?) ?([\d.]+)", value) for value in own[0]]
+    if values[0] and values[1] and values[0][1] == values[1][1]:
+        return f"{', '.join(shared)}: {values[0][1]} {values[0][2]} against {values[1][2]}"
+    return f"{', '.join(shared)}: {own[0][0]} against {own[0][1]}"
+
+
+def _row(contrast: Contrast, runs: pd.DataFrame) -> dict[str, Any]:
+    cells = [_cell(runs, contrast.experiment, variant) for variant in (contrast.a, contrast.b)]
+    labels = [cell["label"].iloc[0] if "label" in cell else cell["variant"].iloc[0] for cell in cells]
+    ends = [_ends(cell) for cell in cells]
+    seeds = sorted({*ends[0], *ends[1]})
+    dropped: Counter[str] = Counter()
+    pairs: dict[int, tuple[float, float]] = {}
+    for seed in seeds:
+        found = [end.get(seed, "missing") for end in ends]
+        if any(isinstance(end, str) for end in found):
+            dropped[_why(labels, found)] += 1
+        else:
+            pairs[seed] = (float(found[0]), float(found[1]))
+    summary = summarise_pairs(*([pair[side] for pair in pairs.values()] for side in (0, 1)))
+    return {
+        "family": contrast.family, "experiment": contrast.experiment, "data_set": cells[0]["data_set"].iloc[0],
+        "contrast": contrast.name or label_of(*labels), "a": contrast.a, "b": contrast.b,
+        "n": summary.n, "planned": len(seeds),
+        "dropped": "; ".join(f"{why} in {n} seed{'s' * (n > 1)}" for why, n in dropped.items()),
+        "mean": summary.mean, "std": summary.std, "low": summary.low, "high": summary.high,
+        "p_better": summary.better, "p": summary.p, "summary": summary,
+        "differences": {seed: a - b for seed, (a, b) in pairs.items()},
+        "unofficial": "; ".join(_unofficial(cells)), "stuck": "; ".join(_stuck(cells, labels)),
+    }  # fmt: skip
+
+
+def _why(labels: Sequence[str], ends: Sequence[float | str]) -> str:
+    """Say in words why a seed has no difference."""
+    words = [_ENDS.get(end, end) if isinstance(end, str) else "" for end in ends]
+    if words[0] == words[1]:
+        return "both " + words[0].replace("is ", "are ")
+    return " and ".join(f"{label} {word}" for label, word in zip(labels, words, strict=True) if word)
+
+
+def _cell(runs: pd.DataFrame, experiment: str, variant: str) -> pd.DataFrame:
+    found = runs[(runs["experiment"] == experiment) & (runs["variant"] == variant)]
+    if found.empty:
+        raise KeyError(f"no run of {experiment}/{variant}")
+    return found
+
+
+def _ends(cell: pd.DataFrame) -> Mapping[int, float | str]:
+    """Return the test error of each seed, or in words why there is none to compare."""
+    return {run["seed"]: run["test_error" if run["status"] == "ok" else "status"] for run in cell.to_dict("records")}
+
+
+def _stuck(cells: Sequence[pd.DataFrame], labels: Sequence[str]) -> list[str]:
+    """Say in how many seeds each variant stayed at chance."""
+    counts = [
+        int(cell["stuck_at_chance"].isin([True, "True"]).sum()) if "stuck_at_chance" in cell else 0 for cell in cells
+    ]
+    return [
+        f"{label} stayed at chance in {n} seed{'s' * (n > 1)}" for label, n in zip(labels, counts, strict=True) if n
+    ]
+
+
+def _unofficial(cells: Sequence[pd.DataFrame]) -> list[str]:
+    lines = [line for cell in cells if "unofficial" in cell for line in cell["unofficial"].dropna()]
+    return list(dict.fromkeys(part for line in lines for part in line.split("; ") if part))
+
+
+def _count(n: int) -> str:
+    return _WORDS[n] if n < len(_WORDS) else str(n)

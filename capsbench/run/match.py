@@ -1,0 +1,88 @@
+"""Training until a network is as good on the familiar test as another one, so that novel tests compare like with like.
+
+H18 (5.1) trains its CNN to the end and stops its capsules where their error on familiar viewpoints matches the CNN's.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from capsbench.data.tasks.task import Task
+from capsbench.errors import InputError, RunError
+from capsbench.models.output import Network
+from capsbench.run.checkpoint import Progress
+from capsbench.run.folder import RunFolder
+from capsbench.run.metrics import classification_error
+from capsbench.study import Run
+
+
+def matched_run(run: Run, results: Path) -> dict[str, Any] | None:
+    """Find the run that a run is matched to -> {"run": its key, "familiar_error": in %}, None where there is none.
+
+    The error of a matched run that diverged is None.
+
+    Raises:
+        InputError: it is not trained, or not evaluated, as the study has it now.
+    """
+    if run.matched_key is None:
+        return None
+    folder = RunFolder.of(results, run.study, run.matched_key)
+    record = folder.read_record() or {}
+    if record.get("status") not in ("ok", "diverged") or record["digest"] != run.matched_digest:
+        raise InputError(_first(run, "trained", f"capsbench train STUDY {run.matched_key}' and 'capsbench evaluate"))
+    if record["status"] == "diverged":
+        return {"run": run.matched_key, "familiar_error": None}
+    path = folder.evaluation_path("familiar")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        current = found["training_started"] == record["started"]
+        error = float(found["error"]) if current else None
+    except FileNotFoundError:
+        error = None
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path}: damaged; delete it and evaluate the run again") from None
+    if error is None:
+        raise InputError(_first(run, "evaluated", "capsbench evaluate"))
+    return {"run": run.matched_key, "familiar_error": error}
+
+
+def _first(run: Run, missing: str, command: str) -> str:
+    return (
+        f"{run.key}: matched to {run.matched_key}, which is not {missing} as the study has it now; "
+        f"first run '{command} STUDY {run.matched_key}'"
+    )
+
+
+class Goal:
+    """The familiar error, in %, at which a training ends, if it is matched to another.
+
+    is_set: whether it is. seconds: what the looks at the familiar test took.
+    """
+
+    def __init__(self, match: Mapping[str, Any] | None, key: str, familiar: Task | None):
+        if match and match["familiar_error"] is None:
+            raise RunError(f"{key}: matched to {match['run']}, which diverged: there is no familiar error to reach")
+        self._error = match["familiar_error"] if match else None
+        self._familiar = familiar
+        self.is_set = familiar is not None
+        self.seconds = 0.0
+
+    def look(self, model: Network, progress: Progress) -> None:
+        """Measure the familiar error of a network in training, and note whether it reaches the goal."""
+        assert self._familiar is not None and self._error is not None
+        started = time.perf_counter()
+        progress.familiar_error = classification_error(model, self._familiar)
+        progress.matched = progress.familiar_error <= self._error
+        model.train()
+        self.seconds += time.perf_counter() - started
+
+
+def outcome(match: Mapping[str, Any] | None, progress: Progress) -> dict[str, Any] | None:
+    """Return what run.yaml says of a matched run at its end; overshoot: by how much it is better than it had to be."""
+    if match is None:
+        return None
+    here = progress.familiar_error
+    overshoot = None if here is None else match["familiar_error"] - here
+    return {**match, "reached": progress.matched, "familiar_error_here": here, "overshoot": overshoot}

@@ -1,0 +1,135 @@
+import itertools
+
+import pytest
+
+from capsbench.analysis.plots import plot_contrasts
+
+STUDY = """\
+name: small_study
+seeds: [0, 1, 2]
+training: {epochs: 2}
+experiments:
+  digits: {data: {name: digits, validation_images: 100}}
+variants:
+  capsnet: {model: capsnet, label: CapsNet, grid: {routing.iterations: [1, 2, 3, 5, 7]}}
+  cnn: {model: cnn_matched}
+"""
+ERRORS = {  # of each seed
+    "capsnet-iterations1": [2.0, 3.0, 4.0],
+    "capsnet-iterations2": [1.6, 2.4, 3.5],
+    "capsnet-iterations3": [2.2, 3.1, 4.3],
+    "capsnet-iterations5": [2.0, 3.0, 4.0],
+    "capsnet-iterations7": [80.0, 82.0, 81.0],
+    "cnn": [1.0, 1.5, 2.6],
+}
+
+
+@pytest.fixture
+def drawn(make_plan, write_run, figure_of):
+    """Draw a study with an error in all runs; keywords replace what a variant's seeds ended with."""
+
+    def draw(contrasts: str = "", study: str = STUDY, **ends):
+        plan = make_plan(study + (f"contrasts: {contrasts}\n" if contrasts else ""))
+        for run in plan.runs:
+            end = ends.get(run.variant.replace("-", "_"), ERRORS[run.variant])[run.seed]
+            if isinstance(end, float):
+                write_run(run, error=end)
+            else:
+                write_run(run, end)
+        return figure_of(plot_contrasts, plan)
+
+    return draw
+
+
+def texts_of(axis) -> list[str]:
+    return [text.get_text() for text in axis.texts]
+
+
+def marks(axis, marker: str) -> list[list[float]]:
+    return [list(line.get_xdata()) for line in axis.lines if line.get_marker() == marker]
+
+
+def test_a_line_per_contrast_under_its_family_with_every_seed(drawn):
+    (axis,) = drawn("{iterations: {axis: routing.iterations}, size: [{a: cnn, b: capsnet-iterations3}]}").axes
+    texts = texts_of(axis)
+    names = [text for text in texts if text in ("iterations", "size") or ":" in text or "against" in text]
+    assert names == [
+        "iterations", "CapsNet: iterations 2 against 1", "CapsNet: iterations 3 against 1",
+        "CapsNet: iterations 5 against 1", "CapsNet: iterations 7 against 1", "size",
+        "cnn against CapsNet, iterations 3",
+    ]  # fmt: skip
+    assert marks(axis, "o")[0] == pytest.approx([-0.4, -0.6, -0.5])
+    assert marks(axis, "D")[0] == pytest.approx([-0.5])
+    assert "−0.50 [−0.75, −0.25]" in texts
+    assert "identical in all three seeds" in texts
+    assert [0, 0] in marks(axis, "None")  # the zero line
+
+
+def test_the_interval_is_drawn_from_end_to_end(drawn):
+    (axis,) = drawn("{f: [{a: capsnet-iterations2, b: capsnet-iterations1}]}").axes
+    half_width = 4.302653 * 0.1 / 3**0.5
+    assert [-0.5 - half_width, -0.5 + half_width] == pytest.approx(marks(axis, "None")[1], abs=1e-6)
+    low, high = axis.get_xlim()
+    assert low < -0.5 - half_width
+    assert high > 0
+
+
+def test_a_line_far_wider_than_the_others_is_cut_with_an_arrow(drawn):
+    (axis,) = drawn().axes  # 7 iterations: 78 points worse
+    low, high = axis.get_xlim()
+    assert high < 10
+    assert marks(axis, ">") == [[high]]
+    assert marks(axis, "<") == []
+    assert any(text.startswith("+78.00 [") for text in texts_of(axis))  # in numbers all the same
+    inside = [x for line in axis.lines for x in line.get_xdata() if line.get_marker() != ">"]
+    assert all(low <= x <= high for x in inside)
+
+
+def test_a_filled_diamond_survives_holms_correction(drawn):
+    """p = 0.013 alone, 0.026 or more in a family with another one."""
+    faces = {}
+    for contrasts in (
+        "{f: [{a: capsnet-iterations2, b: capsnet-iterations1}]}",
+        "{f: [{a: capsnet-iterations3, b: capsnet-iterations1}]}",  # p = 0.074
+    ):
+        (axis,) = drawn(contrasts).axes
+        (diamond,) = (line for line in axis.lines if line.get_marker() == "D")
+        faces[contrasts[8:30]] = diamond.get_markerfacecolor()
+    assert list(faces.values()) == ["black", "white"]
+
+
+def test_seeds_that_were_dropped_are_counted_beside_the_line(drawn):
+    (axis,) = drawn(
+        "{f: [{a: capsnet-iterations2, b: capsnet-iterations1}]}", capsnet_iterations2=[1.5, "diverged", 3.5]
+    ).axes
+    assert "−0.50 points (n = 2 of 3)" in texts_of(axis)
+    assert marks(axis, "o") == [pytest.approx([-0.5, -0.5])]
+
+
+def test_each_experiment_has_a_panel_with_its_own_scale(drawn):
+    study = STUDY.replace("variants:\n", "  pairs: {data: {name: multidigits, validation_images: 100}}\nvariants:\n")
+    figure = drawn("{f: [{a: capsnet-iterations2, b: capsnet-iterations1}]}", study)
+    titles = [axis.get_title("left") for axis in figure.axes]
+    assert "handwritten digits" in titles[0]
+    assert titles[1].startswith("pairs")
+    assert figure.get_size_inches()[0] == 8
+
+
+def test_nothing_lies_outside_a_page_with_twenty_contrasts(drawn):
+    pairs = [(a, b) for a in ERRORS for b in ERRORS if a < b and "7" not in a + b]
+    families = [f"g{n}: [{', '.join(f'{{a: {a}, b: {b}}}' for a, b in pairs)}]" for n in range(2)]
+    assert len(pairs) == 10
+    figure = drawn(f"{{{', '.join(families)}}}")
+    renderer = figure.canvas.get_renderer()
+    page = figure.bbox
+    boxes = [text.get_window_extent(renderer) for axis in figure.axes for text in axis.texts]
+    assert len(boxes) == 2 * 20 + 2
+    assert all(page.x0 <= box.x0 and box.x1 <= page.x1 for box in boxes)
+    names = sorted((box for box in boxes if box.x0 < page.width / 4), key=lambda box: -box.y1)
+    assert all(upper.y0 >= lower.y1 - 1 for upper, lower in itertools.pairwise(names))  # none over another
+
+
+@pytest.mark.parametrize("contrasts", ["{}", "{f: [{a: cnn, b: capsnet-iterations3}]}"])
+def test_without_contrasts_or_runs_the_plot_says_so(make_plan, figure_of, contrasts):
+    (axis,) = figure_of(plot_contrasts, make_plan(f"{STUDY}contrasts: {contrasts}\n")).axes
+    assert texts_of(axis)[0].startswith("nothing to show: ")

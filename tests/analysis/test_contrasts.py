@@ -1,0 +1,284 @@
+"""Contrasts of finished runs: known answers, dropped seeds, sentences, and the files of the table."""
+
+import math
+from csv import DictReader
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from capsbench.analysis.collect import collect
+from capsbench.analysis.contrasts import compare, label_of, sentence
+from capsbench.analysis.statistics import PairedSummary, summarise_pairs
+from capsbench.analysis.tables import write_contrasts, write_tables
+from capsbench.study import Contrast
+
+REFERENCE = Path(__file__).parents[2] / "results/reference/cpu/runs.csv"
+FIVE = """\
+name: five
+seeds: [0, 1, 2, 3, 4]
+training: {epochs: 2}
+experiments:
+  digits: {data: {name: digits, validation_images: 100}}
+variants:
+  capsnet: {model: capsnet, label: CapsNet, grid: {routing.iterations: [1, 2, 3]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def reference() -> pd.DataFrame:
+    """The committed runs of the first cpu study, three seeds each."""
+    return pd.read_csv(REFERENCE, low_memory=False)
+
+
+@pytest.fixture
+def five(make_plan):
+    return make_plan(FIVE)
+
+
+@pytest.fixture
+def compared(five, write_run, results):
+    """Compare after runs have ended: variant -> what each seed ended with, an error or a status."""
+
+    def compare_after(stuck: tuple[str, ...] = (), **ends: list[float | str]) -> pd.DataFrame:
+        for run in five.runs:
+            end = ends.get(run.variant.removeprefix("capsnet-"), ["missing"] * 5)[run.seed]
+            if isinstance(end, float):
+                write_run(run, error=end)
+            elif end != "missing":
+                write_run(run, end)
+        runs = collect(five, results)
+        return compare(five.contrasts, runs.assign(stuck_at_chance=runs["key"].isin(stuck)))
+
+    return compare_after
+
+
+@pytest.mark.parametrize(
+    ("experiment", "a", "b", "mean", "low", "high"),
+    [
+        ("smallnorb", "capsnet-iterations5", "capsnet-iterations1", 2.65, 0.40, 4.90),
+        ("smallnorb", "capsnet-iterations2", "capsnet-iterations1", -0.21, -0.81, 0.40),
+        ("mnist", "capsnet_em-iterations2", "capsnet_em-iterations3", -0.357, -0.385, -0.328),
+        ("mnist", "capsnet_reconstructing-iterations3", "capsnet-iterations3", 0.023, 0.009, 0.038),
+    ],
+)
+def test_known_answers_from_the_committed_runs(reference, experiment, a, b, mean, low, high):
+    (row,) = compare([Contrast("f", experiment, a, b)], reference).itertuples()
+    assert (row.n, row.planned, row.dropped) == (3, 3, "")
+    digits = 0.0006 if abs(mean) < 0.1 or abs(high - low) < 0.1 else 0.006
+    assert (row.mean, row.low, row.high) == pytest.approx((mean, low, high), abs=digits)
+    assert (row.p < 0.05) == (low > 0 or high < 0)
+    assert row.p_holm == row.p  # alone in its family
+    assert (row.p_better > 0.5) == (mean < 0)
+
+
+def test_swapped_variants_change_the_signs_and_no_more(reference):
+    one, other = (
+        next(compare([Contrast("f", "smallnorb", f"capsnet-iterations{a}", f"capsnet-iterations{b}")], reference)
+             .itertuples())
+        for a, b in ((5, 1), (1, 5))
+    )  # fmt: skip
+    assert (one.mean, one.low, one.high) == pytest.approx((-other.mean, -other.high, -other.low))
+    assert one.p == pytest.approx(other.p)
+    assert one.p_better == pytest.approx(1 - other.p_better)
+    assert one.shows.replace("higher", "lower") == other.shows
+
+
+def test_two_forms_of_one_algorithm_are_identical_on_mnist(reference):
+    (row,) = compare([Contrast("f", "mnist", "capsnet_uniform", "capsnet-iterations1")], reference).itertuples()
+    assert row.shows == "identical in all three seeds"
+    assert row.mean == 0
+    assert all(map(math.isnan, (row.low, row.high, row.p, row.p_better)))
+
+
+def test_p_values_are_adjusted_within_their_family_only(reference):
+    em = [Contrast("em", "mnist", f"capsnet_em-iterations{n}", "capsnet_em-iterations1") for n in (2, 3)]
+    pair = Contrast("em", "mnist", "capsnet_em-iterations2", "capsnet_em-iterations3")
+    identical = Contrast("em", "mnist", "capsnet_uniform", "capsnet-iterations1")
+    together = compare([*em, pair, identical, Contrast("other", pair.experiment, pair.a, pair.b)], reference)
+    assert list(together["tests"]) == [3, 3, 3, 3, 1]  # identical runs are no test
+    p = list(together["p"])
+    assert p[2] < p[0] < p[1]
+    assert together["p_holm"][2] == pytest.approx(3 * p[2])
+    assert together["p_holm"][0] == pytest.approx(2 * p[0])
+    assert together["p_holm"][4] == pytest.approx(p[2])
+
+
+def test_an_unknown_cell_is_a_key_error(reference):
+    with pytest.raises(KeyError, match="mnist/capsnet-iterations9"):
+        compare([Contrast("f", "mnist", "capsnet-iterations9", "capsnet-iterations1")], reference)
+
+
+def test_seeds_are_paired_by_number_not_by_order(reference):
+    contrast = Contrast("f", "smallnorb", "capsnet-iterations5", "capsnet-iterations1")
+    (usual,) = compare([contrast], reference).itertuples()
+    (shuffled,) = compare([contrast], reference.iloc[::-1]).itertuples()
+    assert (shuffled.low, shuffled.high) == pytest.approx((usual.low, usual.high))
+    assert shuffled.differences == usual.differences
+
+
+def test_a_seed_without_both_results_is_dropped_and_counted(compared):
+    table = compared(
+        iterations1=[2.0, 3.0, 4.0, 5.0, "failed"],
+        iterations2=[1.5, "diverged", 3.4, 4.2, 9.0],
+    )
+    row = table.iloc[0]
+    assert (row["n"], row["planned"]) == (3, 5)
+    assert row["differences"] == pytest.approx({0: -0.5, 2: -0.6, 3: -0.8})
+    for reason in (
+        "CapsNet, iterations 2 diverged in 1 seed",
+        "CapsNet, iterations 1 failed in 1 seed",
+    ):
+        assert reason in row["dropped"]
+        assert reason in row["shows"]
+    last = table.iloc[1]  # nothing has run
+    assert (last["n"], last["planned"]) == (0, 5)
+    assert math.isnan(last["mean"])
+    assert "CapsNet, iterations 3 is missing in 4 seeds" in last["dropped"]
+    assert "iterations 3 is missing and CapsNet, iterations 1 failed in 1 seed" in last["dropped"]
+
+
+def test_a_seed_that_stayed_at_chance_counts_and_is_named(compared):
+    table = compared(
+        iterations1=[2.0, 3.0, 4.0, 5.0, 6.0],
+        iterations2=[90.0, 2.5, 3.5, 4.5, 5.5],
+        stuck=("digits/capsnet-iterations2/seed0",),
+    )
+    row = table.iloc[0]
+    assert row["differences"] == pytest.approx({0: 88.0, 1: -0.5, 2: -0.5, 3: -0.5, 4: -0.5})
+    assert row["dropped"] == ""
+    assert row["stuck"] == "CapsNet, iterations 2 stayed at chance in 1 seed"
+    assert row["stuck"] in row["shows"]
+
+
+def test_enough_seeds_that_are_left_give_an_interval(compared):
+    errors = [2.0, 3.0, 4.0, 5.0, 6.0]
+    table = compared(iterations1=errors, iterations2=[1.1, 2.0, "diverged", 3.8, 5.1])
+    row = table.iloc[0]
+    expected = summarise_pairs([1.1, 2.0, 3.8, 5.1], [2.0, 3.0, 5.0, 6.0])
+    assert (row["n"], row["low"], row["high"], row["p"]) == (4, expected.low, expected.high, expected.p)
+    assert row["shows"].startswith("lower by ")
+    assert "four seeds, paired; dropped: CapsNet, iterations 2 diverged in 1 seed" in row["shows"]
+
+
+LOWER = PairedSummary(5, -2.3, 0.9, -3.4, -1.2, 0.004, 0.95)
+UNCLEAR = PairedSummary(5, 0.2, 0.5, -0.4, 0.8, 0.4, 0.37)
+
+
+@pytest.mark.parametrize(
+    ("found", "p_holm", "said"),
+    [
+        (LOWER, 0.008, "lower by 1.20 to 3.40 points (five seeds, paired)"),
+        (PairedSummary(12, 2.3, 0.9, 1.2, 3.4, 0.004, 0.05), 0.008, "higher by 1.20 to 3.40 points (12 seeds, paired)"),
+        (UNCLEAR, 0.8, "no difference was shown: between -0.40 and +0.80 points (five seeds, paired)"),
+        (PairedSummary(3, -0.357, 0.01, -0.385, -0.328, 0.001, 0.99), 0.01, "lower by 0.328 to 0.385 points"),
+        (PairedSummary(3, -1.0, 0.4, -2.0, -0.0004, 0.049, 0.8), 0.049, "lower by 0.0004 to 2.0000 points"),
+        (PairedSummary(3, 0.0, 0.0, identical=True), math.nan, "identical in all three seeds"),
+        (PairedSummary(1, 0.0, math.nan, identical=True), math.nan, "identical in the one seed"),
+        (PairedSummary(2, -0.3, 0.1), math.nan, "-0.30 points: too few seeds for an interval (two seeds, paired)"),
+        (PairedSummary(3, 0.1, 0.0, constant=True), math.nan, "+0.10 points in every seed: no interval"),
+        (PairedSummary(0, math.nan, math.nan), math.nan, "no seed to compare"),
+    ],
+)
+def test_a_sentence_claims_no_more_than_the_interval(found, p_holm, said):
+    assert sentence(found, p_holm, 2).startswith(said)
+
+
+def test_a_difference_that_does_not_survive_its_family_is_not_claimed():
+    assert "Holm" not in sentence(LOWER, 0.049, 4)
+    said = sentence(LOWER, 0.062, 4)
+    assert "not shown after Holm's correction for 4 contrasts (p = 0.062)" in said
+    assert "Holm" not in sentence(UNCLEAR, 1.0, 4)  # nothing was claimed
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "label"),
+    [
+        ("Caps, decoder, iterations 3", "Caps, decoder, iterations 1", "Caps, decoder: iterations 3 against 1"),
+        ("caps-iterations3-no_decoder", "caps-iterations1-no_decoder", "caps, no_decoder: iterations 3 against 1"),
+        ("caps-em", "caps-dynamic", "caps: em against dynamic"),
+        ("Caps, EM, iterations 2", "Caps, iterations 3", "Caps, EM, iterations 2 against Caps, iterations 3"),
+        ("caps-em-iterations2", "caps-dynamic-iterations3", "caps-em-iterations2 against caps-dynamic-iterations3"),
+        ("cnn", "capsnet", "cnn against capsnet"),
+    ],
+)  # fmt: skip
+def test_what_both_variants_share_is_said_once(a, b, label):
+    assert label_of(a, b) == label
+
+
+@pytest.fixture
+def written(make_plan, write_run, results):
+    """The files of a table of two experiments: on stand-ins, and on files that are not official."""
+    plan = make_plan(
+        FIVE.replace("variants:", "  copy: {data: {name: mnist}}\nvariants:")
+        + "contrasts: {iterations_2: [{a: capsnet-iterations2, b: capsnet-iterations1}]}\n"
+    )
+    for run in plan.runs:
+        error = 2.0 + run.seed / 10 + (0.1 + run.seed / 100) * (run.variant == "capsnet-iterations2")
+        lines = ("train-images: md5 12, the official file's is 34",) if run.data.name == "mnist" else ()
+        if run.key != "digits/capsnet-iterations2/seed4":
+            write_run(run, error=error, unofficial=lines)
+        else:
+            write_run(run, "diverged")
+    return write_contrasts(plan, collect(plan, results), results / "tables")
+
+
+def test_the_csv_holds_the_numbers(written):
+    csv = written[0]
+    assert csv.name == "contrasts.csv"
+    rows = list(DictReader(csv.read_text(encoding="utf-8").splitlines()))
+    assert [(row["experiment"], row["n"], row["planned"]) for row in rows] == [("digits", "4", "5"), ("copy", "5", "5")]
+    assert float(rows[0]["mean"]) == pytest.approx(0.115)
+    assert float(rows[1]["mean"]) == pytest.approx(0.12)
+    assert rows[1]["differences"].startswith("0: 0.1; 1: 0.11; 2: 0.12")
+    p = [float(row["p"]) for row in rows]
+    assert min(float(row["p_holm"]) for row in rows) == pytest.approx(2 * min(p))
+
+
+def test_markdown_says_what_was_shown_and_on_what(written):
+    text = written[1].read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 4
+    assert "CapsNet: iterations 2 against 1" in rows[2]
+    assert "higher by 0.094 to 0.136 points (four seeds, paired; dropped: " in rows[2]
+    assert "4 of 5" in rows[2]
+    assert "points (five seeds, paired)" in rows[3]
+    below = text.split("\n\n", 1)[1]
+    for fact in (
+        "Study 'five'", "equal seeds", "the probability", "paired t test", "Holm",
+        "digits: handwritten digits of scikit-learn, a stand-in for mnist",
+        "copy: not the official files (runs.csv has their checksums): train-images.",
+        "iterations 2 diverged in 1 seed",
+    ):  # fmt: skip
+        assert fact in below
+    assert "copy: MNIST, a stand-in" not in below
+
+
+def test_latex_has_five_columns_and_is_escaped(written):
+    text = written[2].read_text(encoding="utf-8")
+    body = text.split("\n", 1)[1]  # the first line is a comment
+    assert body.count("%") == body.count(r"\%")
+    assert body.count("_") == body.count(r"\_")
+    rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert {line.count("&") for line in rows if "multicolumn" not in line} == {4}
+    assert r"\multicolumn{5}{@{}l}{\emph{iterations\_2}}" in body
+    assert "digits: CapsNet: iterations 2 against 1 & +0.115 [+0.094, +0.136] & " in body
+    assert {"±", "†", "<"}.isdisjoint(body.replace("$<$", "").replace(">{", ""))
+    for rule in (r"\toprule", r"\bottomrule", r"\label{tab:contrasts}", r"\begin{table*}", r"\end{table*}"):
+        assert body.count(rule) == 1
+
+
+def test_contrasts_are_among_the_tables_of_a_study(five, make_plan, results):
+    assert [path.name for path in write_tables(five, results)["contrasts"]] == [
+        f"contrasts.{ending}" for ending in ("csv", "md", "tex")
+    ]
+    without = make_plan(FIVE + "contrasts: {}\n")
+    assert "contrasts" not in write_tables(without, results)
+
+
+def test_a_study_that_has_not_run_shows_nothing(five, results):
+    table = compare(five.contrasts, collect(five, results))
+    assert list(table["n"]) == [0, 0]
+    assert set(table["shows"]) == {"no seed to compare; dropped: both are missing in 5 seeds"}
+    paths = write_contrasts(five, collect(five, results), results / "tables")
+    assert "0 of 5" in paths[1].read_text()
