@@ -48,7 +48,7 @@ class MarginLoss(Loss):
         positive_margin: Fraction = 0.9,
         negative_margin: Fraction = 0.1,
         negative_weight: NonNegative = 0.5,
-        weight: Annotated[Positive, Said("1", "1/20: a half, and the mean over ten classes", "S17")] = 1.0,
+        weight: Annotated[Positive, Said("1", "1/20: a half times the mean over ten classes", "S17")] = 1.0,
     ):
         super().__init__()
         self.margins = (positive_margin, negative_margin, negative_weight)

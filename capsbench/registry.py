@@ -51,7 +51,7 @@ class Said:
     """
 
     paper: str
-    code: str = "not published"
+    code: str = "none"
     note: str = ""
 
 

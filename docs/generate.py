@@ -135,8 +135,12 @@ def disputed(reference: Path, part: str) -> str:
             for said in _said(field):
                 assert isinstance(said, Said)
                 default = _plain(field.get_default(call_default_factory=True))
-                cells = [said.paper, said.code, said.note]
-                rows.append([where, f"`{option}`", f"`{default}`", *(cell.replace("|", "\\|") for cell in cells)])
+                row = [f"`{option}`", f"`{default}`", said.paper, said.code, said.note]
+                known = next((other for other in rows if other[1:] == row), None)
+                if known is None:
+                    rows.append([where, *row])
+                else:  # inherited
+                    known[0] += f", {where}"
     if len(rows) == 1:
         raise ValueError(f"no option of '{part}' says what papers have")
     return table(rows)
@@ -192,6 +196,41 @@ def bench(reference: Path, study: str) -> str:
     return (reference / study / "bench.md").read_text(encoding="utf-8").strip()
 
 
+def contrasts(reference: Path, study: str, *families: str) -> str:
+    """Return the committed contrasts of a study, of all families or some: a row each, a column per experiment."""
+    import pandas as pd
+
+    from capsbench.analysis.contrasts import SIGNIFICANT, digits_for, number
+    from capsbench.study import catalogue
+
+    found = pd.read_csv(reference / study / "tables" / "contrasts.csv", keep_default_na=False, na_values=[""])
+    if missing := set(families) - set(found["family"]):
+        raise ValueError(f"no family of contrasts {sorted(missing)[0]}")
+    shown = found[found["family"].isin(families or found["family"])]
+    copies = {row.data_set: " copy" if row.unofficial == row.unofficial else "" for row in shown.itertuples()}
+    columns = {name: catalogue()[name].title + copies[name] for name in dict.fromkeys(shown["data_set"])}
+    rows = [["error of the first minus that of the second", *columns.values()]]
+    for contrast, cells in shown.groupby("contrast", sort=False):
+        row = [str(contrast)]
+        for data_set in columns:
+            here = cells[cells["data_set"] == data_set]
+            row.append("" if here.empty else _difference(here.iloc[0], digits_for, number, SIGNIFICANT))
+        rows.append(row)
+    counts = " or ".join(map(str, sorted(set(shown["n"]))))
+    return (
+        f"{table(rows)}\n\nPoints of test error, mean over {counts} seeds paired, with the 95 % t interval. Bold: the "
+        "interval leaves out zero, also after Holm's correction within its family."
+    )
+
+
+def _difference(row: Any, digits_for: Callable[..., int], number: Callable[..., str], significant: float) -> str:
+    if row["low"] != row["low"]:
+        return str(row["shows"])
+    digits = digits_for(row["low"], row["high"])
+    text = f"{number(row['mean'], digits)} [{number(row['low'], digits)}, {number(row['high'], digits)}]"
+    return f"**{text}**" if row["p_holm"] < significant and not row["low"] <= 0 <= row["high"] else text
+
+
 BLOCKS: dict[str, Callable[..., str]] = {
     "options": options,
     "disputed": disputed,
@@ -203,6 +242,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "card": card,
     "table": committed_table,
     "bench": bench,
+    "contrasts": contrasts,
 }
 
 

@@ -126,7 +126,7 @@ def test_em_routing_has_one_set_of_defaults():
     assert MODELS.options("capsnet")(routing="em").plain()["routing"] == alone
     assert alone == {
         "name": "em", "iterations": 3, "inverse_temperature": 0.02, "damping": 0.1, "variance_floor": 0.0005,
-        "annealing": 0.95,
+        "annealing": 0.95, "class_temperature_factor": 0.25, "damp_first_mean": True, "beta_u": 2.0, "beta_a": 1.0,
     }  # fmt: skip
 
 

@@ -104,7 +104,7 @@ _ALL = (
         test_items=320_000,
         paper="affnist",
         source="cs.toronto.edu/~tijmen/affNIST",
-        licence="CC BY-SA 3.0 (of MNIST)",
+        licence="free, without restrictions or warranty (its page); digits CC BY-SA 3.0 (MNIST)",
     ),
     DataSet(
         name="toynorb",

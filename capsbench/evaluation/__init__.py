@@ -54,6 +54,8 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> d
         # run.yaml names the unofficial files of the test as well
         lines = [line for result in found.values() for line in result.get("unofficial", [])]
         record["data"]["unofficial"] = list(dict.fromkeys([*record["data"]["unofficial"], *lines]))
+        for result in found.values():
+            record["data"]["files"] |= result.get("files", {})
         folder.write_record(record)
     write_whole(folder.predictions_path, lambda aside: _save(aside, arrays))
     for name in found:
@@ -91,6 +93,7 @@ def _measure(
             about = {
                 "data_fingerprint": fingerprint([raw.images, raw.labels, *raw.factors.values()]),
                 "unofficial": list(raw.unofficial),
+                "files": dict(raw.files),
             }
             for name in protocols:
                 protocol = PROTOCOLS[name]

@@ -50,18 +50,18 @@ class CapsNet(Network):
         transform: Annotated[Chosen, TRANSFORMS] = TRANSFORMS.choose("full"),
         initialisation: Annotated[
             Literal["pytorch", "authors"],
-            Said("silent", "truncated normal 0.05 and 0.1, biases 0.1, primary convolution / 32", "S17"),
+            Said("silent", "truncated normal 0.05 and 0.1, biases 0.1, primary convolution divided by 32", "S17"),
         ] = "pytorch",
         weight_std: Annotated[Positive, Said("silent", "0.1", "S17; of the transforms")] = 0.1,
         children: Annotated[
             Literal["squashed", "normalised"],
-            Said("S17: squashed; Hahn 2019: normalised, with an activation of their own", "the same"),
+            Said("squashed", "squashed", "S17; Hahn 2019 (self-routing): normalised, with an activation of their own"),
         ] = "squashed",
         padding: Annotated[
             Literal["valid", "same"], Said("valid", "valid; same on CIFAR-10", "S17; both convolutions")
         ] = "valid",
         conv_channels: Count = 256,
-        primary_types: Annotated[Count, Said("32; CIFAR-10: 64", "32; 64", "S17, sections 4 and 7")] = 32,
+        primary_types: Annotated[Count, Said("32; CIFAR-10: 64", "32; CIFAR-10: 64", "S17, sections 4 and 7")] = 32,
         primary_dim: Count = 8,
         class_dim: Count = 16,
     ):

@@ -62,9 +62,8 @@ class MatrixCapsNet(Network):
     numbers rest on it. "positions_as_coded": the same at stride 1; at stride 2 their sums run as if it were 1, over
     entries of other children.
 
-    conv_temperature: "by_mass" multiplies the inverse temperature of a convolutional layer by the number of its types
-    where `competition` is "parents", under which a parent receives as many times less mass on average, so that inverse
-    temperature times mass stays as it is under "positions"; "same" never does.
+    Under "parents" a parent receives as many times less mass as there are types, and what acts is inverse temperature
+    times mass; no factor makes up for it, `routing: {inverse_temperature: ...}` does.
 
     The scores are the logits of the class capsules, which the losses take through the logistic function. H18's row
     "cross-entropy" is `loss: {name: cross_entropy, of: activations}`, the softmax over the activations themselves, as
@@ -85,14 +84,15 @@ class MatrixCapsNet(Network):
                 "H18, Procedure 1",
             ),
         ] = "positions",
-        conv_temperature: Annotated[
-            Literal["by_mass", "same"],
-            Said("no number", "one number, for the masses of positions", "acts under competition: parents alone"),
-        ] = "by_mass",
         loss: Annotated[Chosen, LOSSES.only("spread", "margin", "cross_entropy")] = LOSSES.choose("spread"),
         pose: Pose = "matrix",
         coordinate_addition: Annotated[
-            bool, Said("yes, to two elements of the right-hand column", "yes, to elements 0 and 1 of 16", "H18, 4.1")
+            bool,
+            Said(
+                "yes, to two elements of the right-hand column",
+                "yes, to elements 0 and 1 of 16",
+                "H18, 4.1; true adds to the paper's two",
+            ),
         ] = True,
         conv_channels: Count = 32,
         primary_types: Count = 32,
@@ -119,9 +119,7 @@ class MatrixCapsNet(Network):
         grid = ((height - 5) // 2 + 1, (width - 5) // 2 + 1)
         types = primary_types
         for out_types, stride in zip(conv_types, strides, strict=True):
-            factor = float(out_types) if (competition, conv_temperature) == ("parents", "by_mass") else 1.0
-            layer_settings = settings.times(factor)
-            layers.append(ConvMatrixCaps(grid, types, out_types, 3, stride, pose, layer_settings, competition))
+            layers.append(ConvMatrixCaps(grid, types, out_types, 3, stride, pose, settings, competition))
             grid, types = layers[-1].out_grid, out_types
         self.conv_caps = nn.ModuleList(layers)
         centres = None

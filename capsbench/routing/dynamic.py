@@ -42,7 +42,9 @@ class DynamicRouting(Routing):
         iterations: Annotated[Count, Said("3", "3", "S17, section 4")] = 3,
         detach: Annotated[bool, Said("silent", "false", "S17; much public code: true")] = False,
         bias: Annotated[bool, Said("none", "a bias per class capsule, 0.1 at the start", "S17")] = False,
-        leaky: Annotated[bool, Said("on CIFAR-10 alone", "an option, off", "S17, section 7")] = False,
+        leaky: Annotated[
+            bool, Said("on CIFAR-10 alone", "off, a flag", "S17, section 7; one parent more: none of the above")
+        ] = False,
     ):
         super().__init__()
         self.iterations, self.detach, self.leaky = iterations, detach, leaky

@@ -69,13 +69,9 @@ class EMSettings:
     beta_u: float = 2.0
     beta_a: float = 1.0
 
-    def times(self, factor: float) -> "EMSettings":
-        """Return the settings of a layer with `factor` times the inverse temperature."""
-        return replace(self, inverse_temperature=factor * self.inverse_temperature)
-
     def of_class_layer(self) -> "EMSettings":
         """Return the settings of a class layer, whose inverse temperature is lower."""
-        return self.times(self.class_temperature_factor)
+        return replace(self, inverse_temperature=self.class_temperature_factor * self.inverse_temperature)
 
 
 AUTHORS = EMSettings(damp_first_mean=True)
@@ -126,26 +122,34 @@ class EMRouting(Routing):
         *,
         iterations: Annotated[Count, Said("3", "3", "H18, Table 1 has 1, 2, 3 and 5")] = AUTHORS.iterations,
         inverse_temperature: Annotated[
-            Positive, Said("no number", "0.01, on a cost with log of variances", "0.01 there is 0.02 here")
+            Positive, Said("silent", "0.01, on a cost with the log of variances", "0.01 there is 0.02 here")
         ] = AUTHORS.inverse_temperature,
         class_temperature_factor: Annotated[
-            Positive, Said("no number", "1/4", "for the class layer")
+            Positive, Said("silent", "1/4", "inverse temperature of the class layer over that of the others")
         ] = AUTHORS.class_temperature_factor,
         damping: Annotated[Fraction, Said("none", "0.1 of the previous mean stays")] = AUTHORS.damping,
         damp_first_mean: Annotated[
-            bool, Said("no", "yes, towards zero", "a factor of 0.9 at one iteration, next to nothing at three")
+            bool, Said("no", "yes: 0.9 of the first mean", "damping acts on the first mean too, from zero")
         ] = AUTHORS.damp_first_mean,
         variance_floor: Annotated[Positive, Said("none", "0.0005, added")] = AUTHORS.variance_floor,
         annealing: Annotated[
-            Fraction, Said("a fixed schedule, no numbers", "lambda x (1 - 0.95^(t+1)) at iteration t = 0, 1, ...")
+            Fraction, Said("silent", "lambda x (1 - 0.95^(t+1)) at iteration t = 0, 1, ...")
         ] = AUTHORS.annealing,
         beta_u: Annotated[
             Finite,
-            Said("learnt, no start", "2 x 1.419", "start of the class layer; unit 1.419, half of log(2 pi e)"),
+            Said(
+                "learnt, no start",
+                "2 x 1.419",
+                "start of the class layer; the option counts units of 1.419, half of log(2 pi e)",
+            ),
         ] = AUTHORS.beta_u,
         beta_a: Annotated[
             Finite,
-            Said("learnt, no start", "-2500", "start of the class layer; unit -12.5 / its inverse temperature"),
+            Said(
+                "learnt, no start",
+                "-2500",
+                "start of the class layer; the option counts units of -12.5 / its inverse temperature",
+            ),
         ] = AUTHORS.beta_a,
     ):
         super().__init__()

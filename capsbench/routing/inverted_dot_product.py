@@ -30,6 +30,7 @@ from capsbench.routing.contract import (
     LayerSize,
     Poses,
     Routed,
+    RoutedByLogits,
     Routing,
     Weight,
     check_iterations,
@@ -70,7 +71,7 @@ def inverted_dot_product_routing(
     """Route stored votes: T20, Procedure 1.
 
     votes [B, I, J, D], gain, shift and readout [D]
-    -> poses [B, J, D], activations [B, J] in [0, 1], couplings [B, I, J] of the last iteration.
+    -> poses [B, J, D], activations [B, J] in [0, 1] with their logits, couplings [B, I, J] of the last iteration.
     One iteration is the uniform average over parents, as all poses start at zero: r = 1/J. The paper's CIFAR networks
     take two. With `scale_agreement` the agreement is divided by sqrt(D).
     Raises ValueError where iterations < 1.
@@ -85,5 +86,4 @@ def inverted_dot_product_routing(
         couplings = agreement.softmax(dim=2)  # r [B, I, J]: parents compete for each child
         sums = torch.einsum("bij,bijd->bjd", couplings, votes)
         poses = F.layer_norm(sums, (dim,)) * (1 + gain) + shift  # p [B, J, D]
-    activations = (poses @ readout).sigmoid()  # [B, J]
-    return Routed(poses, activations, couplings)
+    return RoutedByLogits(poses, poses @ readout, couplings)

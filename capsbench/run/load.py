@@ -218,6 +218,7 @@ def _config(folder: RunFolder, record: Mapping[str, Any]) -> Run:
             model=config["model"],
             options=config["options"],
             training=Training(**config["training"]),
+            matched_digest=config.get("matched_digest"),
         )
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{type(error).__name__} {error}"

@@ -41,5 +41,5 @@ def first_record(run: Run) -> dict[str, Any]:
         "started": provenance.now(),
         "commit": provenance.commit(), "versions": provenance.versions(),
         "machine": provenance.system(),
-        "config": run.model_dump(mode="json", include={"data", "model", "options", "training"}),
+        "config": run.model_dump(mode="json", include={"data", "model", "options", "training", "matched_digest"}),
     }  # fmt: skip

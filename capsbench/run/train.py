@@ -223,7 +223,7 @@ def _tasks(run: Run, root: Path, device: torch.device, record: dict[str, Any]) -
     record["data"] = {
         "fingerprint": fingerprint([raw.images, raw.labels, *raw.factors.values()]),
         "train_images": len(train_indices), "validation_images": len(validation_indices),
-        "epoch_images": task.epoch_images, "unofficial": list(raw.unofficial),
+        "epoch_images": task.epoch_images, "unofficial": list(raw.unofficial), "files": dict(raw.files),
         "chance": chance(shown.labels, run.data.facts.objects, run.data.facts.num_classes),
     }  # fmt: skip
     return task, validation, Goal(record["match"], run.key, familiar)

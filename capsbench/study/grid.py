@@ -53,7 +53,8 @@ def load_plan(path: Path) -> Plan:
     used = {base for experiment in study.experiments.values() for base in experiment.variants or study.variants}
     for base in study.variants:
         if base not in used:
-            list(_cells(raw, path, next(iter(study.experiments)), base))  # checked like the others
+            first = next(iter(study.experiments))
+            list(_cells(raw, path, data[first], first, base))  # checked like the others
     keys = [run.key for run in runs]
     for key in keys:
         if keys.count(key) > 1:  # they would share a folder
@@ -82,7 +83,7 @@ def _runs(raw: dict[str, Any], study: Study, path: Path, data: Mapping[str, Data
     for experiment, settings in study.experiments.items():
         cells = []
         for base in settings.variants or study.variants:
-            for cell in _cells(raw, path, experiment, base):
+            for cell in _cells(raw, path, data[experiment], experiment, base):
                 check_protocol(cell.training, data[experiment], path, experiment, cell.where)
                 cells.append(cell)
         _check_matches(raw, study, path, data[experiment], experiment, cells)
@@ -134,13 +135,13 @@ class _Cell:
     training: Training
 
 
-def _cells(raw: dict[str, Any], path: Path, experiment: str, base: str) -> Iterator[_Cell]:
+def _cells(raw: dict[str, Any], path: Path, data: Data, experiment: str, base: str) -> Iterator[_Cell]:
     variant = raw["variants"][base]
     grid = variant.get("grid") or {}
     if variant["model"] not in MODELS.names():
         refuse(path, f"variants.{base}.model", no_such("model", variant["model"], MODELS.names()))
     where = f"variants.{base}" + (".grid" if grid else "")
-    usual = data_defaults(catalogue()[raw["experiments"][experiment]["data"]["name"]])
+    usual = data_defaults(data)
     for layer in (raw, raw["experiments"][experiment], variant):
         usual = layered(usual, layer.get("training") or {})
     for values in itertools.product(*grid.values()):

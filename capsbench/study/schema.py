@@ -65,16 +65,16 @@ class Training(Strict):
     steps: Annotated[
         Count | None,
         Said(
-            paper="no length",
+            paper="silent",
             code="300,000, which take the rate to 2.2e-6",
-            note="S17, command of the authors' README; H18's flag allows 2,000,000",
+            note="S17: the command of its authors' README; H18: at most 2,000,000",
         ),
     ] = Field(DEFAULT_STEPS, description="length in batches; null where epochs are set")
     epochs: Count | None = Field(
         None, description="length in passes over the training images, instead of steps; the inner of two layers counts"
     )
     batch_size: Annotated[
-        Count, Said(paper="no number", code="S17: 128; H18: 64", note="of the whole step, whatever the number of GPUs")
+        Count, Said(paper="silent", code="S17: 128; H18: 64", note="images per step, over all GPUs together")
     ] = Field(128, description="images per step; the last batch of an epoch may be smaller")
     learning_rate: Annotated[
         Positive,
@@ -84,7 +84,7 @@ class Training(Strict):
     lr_decay_every: Annotated[
         Count,
         Said(
-            paper="10 times longer on MultiMNIST, so 20,000 steps",
+            paper="S17: 10 times longer on MultiMNIST",
             code="S17: 2,000; H18: 20,000",
             note="S17, 6.2; the default follows the data set",
         ),
@@ -92,7 +92,7 @@ class Training(Strict):
     lr_decay_unit: Literal["step", "epoch"] = Field("step", description="unit of lr_decay_every")
     lr_decay_staircase: bool = Field(False, description="by whole steps of lr_decay_every, else smoothly")
     lr_floor: Annotated[
-        NonNegative, Said(paper="no number", code="S17: 1e-6; H18: none unless its flag clip_lr is set, then 1e-6")
+        NonNegative, Said(paper="silent", code="S17: 1e-6; H18: none, or 1e-6 with its flag clip_lr")
     ] = Field(1e-6, description="lowest learning rate")
     schedule: Literal["absolute", "scaled"] = Field(
         "absolute",
@@ -105,9 +105,13 @@ class Training(Strict):
     l2: Annotated[
         NonNegative,
         Said(
-            paper="not mentioned", code="S17: none; H18: 1e-7", note="a public reproduction of H18 calls it essential"
+            paper="silent",
+            code="S17: none; H18: 1e-7",
+            note="beside a spread loss that is a mean over the 5 classes; beside our sum 5e-7 weighs as much",
         ),
-    ] = Field(0.0, description="l2 x |w|^2, summed over all kernels (parameters of 2 or more axes), joins the loss")
+    ] = Field(
+        0.0, description="l2 times the squared norm of all kernels (parameters of 2 or more axes), joins the loss"
+    )
     gradient_clip: Positive | None = Field(None, description="largest norm of the whole gradient; null: none")
     augmentation: Augmentation = Field(Augmentation(), description="by default what the papers do to the data set")
     early_stopping: Count | None = Field(
@@ -117,8 +121,8 @@ class Training(Strict):
     match: Annotated[
         Name | None,
         Said(
-            paper="capsules stop where their familiar error matches that of the fully trained CNN",
-            note="H18, 5.1; S17 stops its affNIST networks at 99.23 and 99.22 %",
+            paper="H18: capsules stop where their familiar error is that of the fully trained CNN",
+            note="H18, 5.1; S17's affNIST networks stand at 99.23 and 99.22 %",
         ),
     ] = Field(
         None,

@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Any
 
 from capsbench.registry import no_such
-from capsbench.study.data_sets import DataSet
 from capsbench.study.files import refuse
 from capsbench.study.schema import Data, Training
 
@@ -32,9 +31,10 @@ def check_protocol(training: Training, data: Data, path: Path, experiment: str, 
         if (pixels := getattr(training.augmentation, name)) >= side:
             problem = f"{name} {pixels} is not less than the {side} pixels of an image of {data.name}"
             refuse(path, f"{where}.training.augmentation", problem)
-    for name in ("brightness", "contrast"):  # part of smallNORB's protocol, before its images are standardised
-        if getattr(training.augmentation, name) and not facts.in_stereo:
-            refuse(path, f"{where}.training.augmentation.{name}", f"acts on smallnorb and toynorb, not on {data.name}")
+    for name in ("brightness", "contrast"):
+        if getattr(training.augmentation, name) and not facts.takes_brightness(data.options):
+            problem = f"acts on smallnorb, toynorb and, with standardise: true, on cifar10; not on {data.name} here"
+            refuse(path, f"{where}.training.augmentation.{name}", problem)
     if training.early_stopping and not data.validation_images:
         key = f"experiments.{experiment}.data.validation_images"
         refuse(path, key, "must be positive where early_stopping is on: nothing is chosen on test")
@@ -97,9 +97,9 @@ def layered(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> dict[str, Any
 
 def default_training(data: Data, changes: Mapping[str, Any] = MappingProxyType({})) -> Training:
     """Return the training protocol of a data set where a study says nothing but `changes`."""
-    return Training.model_validate(layered(data_defaults(data.facts), changes))
+    return Training.model_validate(layered(data_defaults(data), changes))
 
 
-def data_defaults(facts: DataSet) -> dict[str, Any]:
-    """Return what a data set sets of `training`, as the outermost layer of a study."""
-    return {**facts.training, "augmentation": dict(facts.augmentation)}
+def data_defaults(data: Data) -> dict[str, Any]:
+    """Return what a data set sets of `training` under its options, as the outermost layer of a study."""
+    return {**data.facts.training, "augmentation": dict(data.facts.default_augmentation(data.options))}

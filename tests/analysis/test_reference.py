@@ -54,7 +54,7 @@ def test_a_reference_holds_the_tables_of_its_data_sets_and_their_files(plan, wri
     write_all(plan, write_run, unofficial=(line,))
     target = refer()
     assert sorted(path.name for path in (target / "tables").iterdir()) == [
-        f"sabour-table1.{ending}" for ending in ("csv", "md", "tex")
+        f"{name}.{ending}" for name in ("contrasts", "sabour-table1") for ending in ("csv", "md", "tex")
     ]
     provenance = yaml.safe_load((target / "provenance.yaml").read_text())
     assert provenance["runs"][-1]["data"]["unofficial"] == [line]

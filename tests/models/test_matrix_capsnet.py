@@ -140,7 +140,6 @@ def test_the_loss_falls_on_separable_data(loss, share):
         {"routing": SHARP | {"damping": 0.0}},
         {"routing": SHARP | {"damp_first_mean": False}},
         {"competition": "parents"},
-        {"competition": "parents", "conv_temperature": "same"},
         {"competition": "positions_as_coded"},
         {"routing": SHARP | {"variance_floor": 0.1}},
         {"routing": SHARP | {"annealing": 0.0}},
@@ -188,21 +187,10 @@ def test_losses_are_those_of_their_papers():
     assert float(of_activations.loss(best, images, labels)["cross_entropy"]) == pytest.approx(math.log(1 + 4 / math.e))
 
 
-@pytest.mark.parametrize(
-    ("options", "factors"),
-    [
-        ({}, [1, 1]),
-        ({"competition": "positions_as_coded"}, [1, 1]),
-        ({"competition": "parents"}, [3, 5]),  # its types: a parent has as many times less mass
-        ({"competition": "parents", "conv_temperature": "same"}, [1, 1]),
-    ],
-    ids=str,
-)
-def test_the_temperature_follows_the_mass_of_a_parent(options, factors):
-    model = build(conv_types=(3, 5), routing={"inverse_temperature": 0.04}, **options)
-    found = [layer.settings.inverse_temperature for layer in model.conv_caps]
-    assert found == pytest.approx([0.04 * factor for factor in factors])
-    assert model.class_caps.settings.inverse_temperature == pytest.approx(0.01)  # its mass is the same in all
+def test_the_class_layer_has_a_temperature_of_its_own():
+    model = build(conv_types=(3, 5), routing={"inverse_temperature": 0.04})
+    assert [layer.settings.inverse_temperature for layer in model.conv_caps] == [0.04, 0.04]
+    assert model.class_caps.settings.inverse_temperature == pytest.approx(0.01)
 
 
 def test_steps_of_training_are_counted_and_saved():
@@ -240,7 +228,6 @@ def test_several_classes_an_image():
         ((2, 32, 32), {"iterations": 3}, "unknown option 'iterations'"),
         ((2, 32, 32), {"class_temperature_factor": 0.25}, "unknown option 'class_temperature_factor'"),
         ((2, 32, 32), {"competition": "types"}, "option 'competition'"),
-        ((2, 32, 32), {"conv_temperature": 3.0}, "option 'conv_temperature'"),
         ((2, 32, 32), {"routing": {"class_temperature_factor": 0.0}}, "option 'routing.class_temperature_factor'"),
     ],
     ids=str,

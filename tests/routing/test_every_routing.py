@@ -23,7 +23,7 @@ def build(name, size=SIZE, dtype=torch.float64, **options) -> Routing:
     torch.manual_seed(0)
     routing = ROUTINGS.build(name, size, **options).to(dtype)
     for parameter in routing.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
+        parameter.data.add_(0.5 * torch.randn_like(parameter))
     return routing
 
 

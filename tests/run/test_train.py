@@ -356,7 +356,7 @@ def test_every_kind_of_task_trains_and_continues_where_it_was(tmp_path, model, n
     record = folder.read_record()
     assert record["data"] | {"fingerprint": "", "unofficial": []} == {
         "fingerprint": "", "train_images": 96, "validation_images": 50, "epoch_images": epoch_images, "unofficial": [],
-        "chance": record["data"]["chance"],
+        "files": {}, "chance": record["data"]["chance"],  # embedded: no files
     }  # fmt: skip
     with pytest.raises(Stop):
         go(run, tmp_path / "s", reached=stop_after(1))

@@ -24,7 +24,8 @@ class Raw:
         labels: int64 [N].
         factors: arrays [N] by name, such as the azimuth.
         unofficial: one line for each file that was used although its checksum is not the official one.
-        files: sha256 of each raw file by name; for NAME.gz that of the uncompressed bytes, under NAME.
+        files: sha256, or "md5 ..." of the largest ones, of each raw file by name; for NAME.gz that of the uncompressed
+            bytes, under NAME.
     """
 
     images: np.ndarray

@@ -80,7 +80,8 @@ def read(folder: Path, split: SourceSplit, allow_unofficial: bool = False, optio
     made_from = {"files": {part: md5 for part, (md5, _) in found.items()}, "resize": resize, "format": FORMAT}
     sizes = {part: size for part, (_, size) in found.items()}
     arrays = cached(f"smallnorb-{split}", made_from, lambda: _build(paths, sizes, split, resize))
-    return Raw(arrays["images"], arrays["labels"], {name: arrays[name] for name in FACTORS}, unofficial)
+    files = {path.name: f"md5 {md5}" for path, md5 in md5s.values()}
+    return Raw(arrays["images"], arrays["labels"], {name: arrays[name] for name in FACTORS}, unofficial, files)
 
 
 def download(folder: Path) -> None:
@@ -108,7 +109,8 @@ def _read_records(path: Path, split: SourceSplit, allow_unofficial: bool, resize
     arrays = cached(f"smallnorb-records-{split}", made_from, lambda: _build_from_records(path, split, resize))
     made_up = {part: (Path(f"{path} ({part})"), arrays[f"md5_{part}"].tobytes().decode()) for part in PARTS}
     unofficial = _check_official(made_up, split, allow_unofficial)
-    return Raw(arrays["images"], arrays["labels"], {name: arrays[name] for name in FACTORS}, unofficial)
+    factors = {name: arrays[name] for name in FACTORS}
+    return Raw(arrays["images"], arrays["labels"], factors, unofficial, {path.name: f"md5 {md5}"})
 
 
 def _build_from_records(path: Path, split: SourceSplit, resize: Resize) -> dict[str, np.ndarray]:

@@ -35,7 +35,10 @@ class AffineOptions(DataOptions):
     train: Mode = Field("translated", description="affine: the papers' control, trained on what the test shows")
     placement: Annotated[
         Placement,
-        Said(paper="wherever the digit fits [m]", note="affNIST; training moves a whole 28x28 frame by up to 6 pixels"),
+        Said(
+            paper="wherever the digit fits, from memory",
+            note="affNIST; training: as far as training's digits, a 28x28 frame by up to 6 pixels",
+        ),
     ] = Field(
         "anywhere",
         description="of affine digits: wherever the ink fits, further out than training's digits, so that the test is "

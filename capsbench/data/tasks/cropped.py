@@ -32,7 +32,7 @@ class CroppedOptions(DataOptions):
     ] = Field(SIDE, description="side of the part that is seen: anywhere in training, the middle in the test")
     standardise: Annotated[
         bool,
-        Said(paper="not said", code="true", note="S17; its code also draws brightness 63/255 and contrast 0.8"),
+        Said(paper="silent", code="true", note="S17; its code also draws brightness 63/255 and contrast 0.8"),
     ] = Field(False, description="bring each image, all channels together, to mean 0 and std 1")
 
     def augmentation(self, usual: Mapping[str, Any]) -> Mapping[str, Any]:

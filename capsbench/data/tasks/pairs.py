@@ -31,11 +31,17 @@ class PairOptions(DataOptions):
     shift: Annotated[
         int,
         Field(ge=0, le=8),
-        Said(paper="4", code="6 in the README's commands, 4 in the fixtures of its tests", note="S17, 6; 6 is easier"),
+        Said(
+            paper="4",
+            code="6 in the README's commands, 4 in the fixtures of its tests",
+            note="S17, 6; digits overlap less under 6",
+        ),
     ] = Field(4, description="pixels, each digit, each axis, in 36x36; beyond 4 digits may be cut at the edge")
     base_shift: Annotated[
         Literal["pair", "digit"],
-        Said(paper="not said", code="digit", note="S17, 6; matters where a digit comes first in several pairs"),
+        Said(
+            paper="silent", code="digit", note="S17, 6; digit: it keeps its place in all pairs that it comes first in"
+        ),
     ] = Field("pair", description="a pair's first digit is placed anew in each pair, or always alike (by pair_seed)")
     combine: Literal["sum", "maximum"] = Field("sum", description="of pixels; a sum is clipped at 255")
     train_pairs: Count = Field(60_000, description="pairs per epoch, drawn anew in each epoch (S17: 60M in all)")

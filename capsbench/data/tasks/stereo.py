@@ -72,7 +72,7 @@ class NorbOptions(DataOptions):
         Said(
             paper="H18: standardise, crop, then brightness and contrast",
             code="H18: brightness and contrast, crop, then standardise; Mazzia 2021: as H18's text",
-            note="before: brightness is undone; after: its unit is the std",
+            note="before: standardising cancels the brightness; after: it counts standard deviations",
         ),
     ] = Field(
         "before_standardising",
@@ -81,27 +81,30 @@ class NorbOptions(DataOptions):
     standardise_by: Annotated[
         Literal["image", "training_set"],
         Said(
-            paper="H18: each image",
+            paper="H18: each image, before the crop",
             code="H18: each crop; Mazzia 2021: each camera by the whole set, training and test apart",
-            note="here the test is standardised by the training set",
+            note="image: what the network sees, so a crop where augment is before_standardising",
         ),
     ] = Field("image", description="by the mean and std of the image itself, or of all training images of the camera")
-    test_crops: Annotated[Literal[1, 13], Said(paper="H18: 1.8 % with one, 1.4 % with several", code="1 or 13")] = (
-        Field(1, description="1: the centre; 13: the shares of 13 crops averaged, as in the authors' code")
+    test_crops: Annotated[Literal[1, 13], Said(paper="H18: 1 (1.8 %), or several (1.4 %)", code="1 or 13")] = Field(
+        1, description="1: the centre; 13: the shares of 13 crops averaged, as in the authors' code"
     )
     crop_offsets: Annotated[
         Literal["run", "written"],
         Said(
-            paper="not said",
+            paper="silent",
             code="writes 1, 2, 3 pixels; TF1's extract_glimpse halves them",
-            note="acts with 13 test_crops",
+            note="run: -2 to +1 pixels, as that code acts; only with test_crops: 13",
         ),
     ] = Field(
         "run", description="places of 13 crops: as the authors' code runs (0, 1, -1, -2 pixels) or is written (1, 2, 3)"
     )
     validation_by: Annotated[
         Literal["object", "pair"],
-        Said(paper="no validation set", note="pair: about half the error of the test; Ribeiro 2020 does so"),
+        Said(
+            paper="no validation set",
+            note="pair: validation shows training objects and reads half the error of the test; Ribeiro 2020 does so",
+        ),
     ] = Field("object", description="object: validation shows objects that training does not; pair: it shows the same")
 
     @field_validator("crop")
