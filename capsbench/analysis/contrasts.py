@@ -13,10 +13,15 @@ from typing import Any
 import pandas as pd
 
 from capsbench.analysis.statistics import PairedSummary, holm, summarise_pairs
+from capsbench.run.match import TOLERANCE
 from capsbench.study import Contrast
 
 SIGNIFICANT = 0.05  # of an adjusted p value
-_ENDS = {"diverged": "diverged", "failed": "failed", "running": "is still running", "missing": "is missing"}
+_UNMATCHED = "unmatched"
+_ENDS = {
+    "diverged": "diverged", "failed": "failed", "running": "is still running", "missing": "is missing",
+    _UNMATCHED: "is not matched in familiar error",
+}  # fmt: skip
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 COLUMNS = [
     "family", "experiment", "data_set", "contrast", "a", "b", "n", "planned", "dropped", "mean", "std", "low", "high",
@@ -166,7 +171,15 @@ def _cell(runs: pd.DataFrame, experiment: str, variant: str) -> pd.DataFrame:
 
 def _ends(cell: pd.DataFrame) -> Mapping[int, float | str]:
     """Return the test error of each seed, or in words why there is none to compare."""
-    return {run["seed"]: run["test_error" if run["status"] == "ok" else "status"] for run in cell.to_dict("records")}
+    return {run["seed"]: _end(run) for run in cell.to_dict("records")}
+
+
+def _end(run: Mapping[str, Any]) -> float | str:
+    if run["status"] != "ok":
+        return str(run["status"])
+    overshoot = run.get("overshoot", math.nan)  # of a run that is matched to another
+    unmatched = isinstance(overshoot, float) and abs(overshoot) > TOLERANCE + 1e-9
+    return _UNMATCHED if unmatched else float(run["test_error"])
 
 
 def _stuck(cells: Sequence[pd.DataFrame], labels: Sequence[str]) -> list[str]:

@@ -112,7 +112,7 @@ def _differences_of_data(run: Run, protocol: Protocol) -> list[str]:
     if run.data.name != protocol.data_set:
         reasons.append(f"{run.data.name} is not {protocol.data_set}")
     available = facts.training_items(run.data.options)
-    train_images = _train_images(run.data)
+    train_images = run.data.trained_images
     # a stand-in that is smaller by itself is named above: here only a cut of it counts
     as_large = facts.train_items == catalogue()[protocol.data_set].train_items
     as_large = as_large and getattr(run.data.options, "lightings", 6) == 6
@@ -129,7 +129,7 @@ def _differences_of_data(run: Run, protocol: Protocol) -> list[str]:
 def _differences_of_length(run: Run, protocol: Protocol) -> list[str]:
     """Name what a training that is too short leaves undone."""
     reasons = []
-    per_epoch = getattr(run.data.options, "train_pairs", _train_images(run.data))
+    per_epoch = getattr(run.data.options, "train_pairs", run.data.trained_images)
     steps, steps_per_epoch = run.training.total_steps(per_epoch), run.training.steps_per_epoch(per_epoch)
     if protocol.steps_at_least is not None and steps < protocol.steps_at_least:
         reasons.append(f"{steps:,} steps, not {protocol.steps_at_least:,} or more")
@@ -139,10 +139,6 @@ def _differences_of_length(run: Run, protocol: Protocol) -> list[str]:
     if margin is not None and least is not None and margin < least - 1e-6:
         reasons.append(f"spread margin {margin:.3g} at the end, not {least:g} or more")
     return reasons
-
-
-def _train_images(data: Data) -> int:
-    return data.train_images or data.facts.training_items(data.options) - data.validation_images
 
 
 def _spread_margin_at_end(run: Run, steps: int) -> float | None:

@@ -17,7 +17,7 @@ def images_per_epoch(data: Data) -> int:
     pairs: int | None = getattr(data.options, "train_pairs", None)
     if pairs is not None:
         return pairs
-    return data.train_images or data.facts.training_items(data.options) - data.validation_images
+    return data.trained_images
 
 
 def images_shown(run: Run) -> int:
@@ -78,7 +78,7 @@ def cost_lines(plan: Plan, speeds: pd.DataFrame, source: Path) -> list[str]:
             f"'capsbench bench networks {plan.path} --output {source}' measures them on this machine"
         )
     if any(run.training.match or run.training.early_stopping for run in plan.runs):
-        lines.append("images and hours are upper limits: some runs may stop earlier")
+        lines.append("images and hours are upper limits for training: some runs may stop earlier; looks at tests come on top")
     return lines
 
 

@@ -1,7 +1,7 @@
 """Networks, one per file, registered by name.
 
 The contract: a `Network` is a torch module built as Class(image_shape, num_classes, *, options), whose keyword-only
-arguments are its options with the paper's values as defaults, and that has
+arguments are its options with defaults from its paper or its authors' code, and that has
 
     forward(images [B, C, H, W], labels=None) -> Output
     loss(output, targets, labels) -> {"part": scalar, ...}, the parts adding up to the loss that is trained.

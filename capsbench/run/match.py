@@ -17,11 +17,13 @@ from capsbench.run.folder import RunFolder
 from capsbench.run.metrics import classification_error
 from capsbench.study import Run
 
+TOLERANCE = 0.1  # points of familiar error within which two networks count as equally good
+
 
 def matched_run(run: Run, results: Path) -> dict[str, Any] | None:
     """Find the run that a run is matched to -> {"run": its key, "familiar_error": in %}, None where there is none.
 
-    The error of a matched run that diverged is None.
+    The error of a matched run that diverged, or never left chance, is None.
 
     Raises:
         InputError: it is not trained, or not evaluated, as the study has it now.
@@ -32,7 +34,7 @@ def matched_run(run: Run, results: Path) -> dict[str, Any] | None:
     record = folder.read_record() or {}
     if record.get("status") not in ("ok", "diverged") or record["digest"] != run.matched_digest:
         raise InputError(_first(run, "trained", f"capsbench train STUDY {run.matched_key}' and 'capsbench evaluate"))
-    if record["status"] == "diverged":
+    if record["status"] == "diverged" or record.get("stuck_at_chance"):
         return {"run": run.matched_key, "familiar_error": None}
     path = folder.evaluation_path("familiar")
     try:
@@ -56,14 +58,14 @@ def _first(run: Run, missing: str, command: str) -> str:
 
 
 class Goal:
-    """The familiar error, in %, at which a training ends, if it is matched to another.
+    """The familiar error, in %, at which a training ends, if it is matched to another: at the first look within 0.1.
 
     is_set: whether it is. seconds: what the looks at the familiar test took.
     """
 
     def __init__(self, match: Mapping[str, Any] | None, key: str, familiar: Task | None):
         if match and match["familiar_error"] is None:
-            raise RunError(f"{key}: matched to {match['run']}, which diverged: there is no familiar error to reach")
+            raise RunError(f"{key}: matched to {match['run']}, which diverged or never left chance: no goal to reach")
         self._error = match["familiar_error"] if match else None
         self._familiar = familiar
         self.is_set = familiar is not None
@@ -74,7 +76,7 @@ class Goal:
         assert self._familiar is not None and self._error is not None
         started = time.perf_counter()
         progress.familiar_error = classification_error(model, self._familiar)
-        progress.matched = progress.familiar_error <= self._error
+        progress.matched = progress.familiar_error <= self._error + TOLERANCE
         model.train()
         self.seconds += time.perf_counter() - started
 

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+NORB_OBJECTS = 25  # five of each class in either split
+
 Split = Literal["train", "validation", "familiar", "test"]
 Table = Literal["sabour-table1", "affnist", "hinton-table1", "hinton-table2", "natural-images"]
 
@@ -88,6 +90,14 @@ class DataSet:
         """Return the number of items to train on under options."""
         items = self.train_items * getattr(options, "lightings", 6) // 6
         return items if getattr(options, "view", "full") == "full" else items // 3
+
+    def held_out(self, options: DataOptions, validation_images: int) -> int:
+        """Return how many items leave training for a validation set: whole objects, where it is drawn by object."""
+        if getattr(options, "validation_by", "pair") != "object":
+            return validation_images
+        per_object = self.training_items(options) // NORB_OBJECTS
+        per_class = -(-validation_images // self.num_classes)
+        return -(-per_class // per_object) * per_object * self.num_classes
 
     def table(self, options: DataOptions) -> Table:
         """Return the papers' table that its results stand in."""

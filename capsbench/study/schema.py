@@ -178,6 +178,12 @@ class Data(Strict):
         return catalogue()[self.name]
 
     @property
+    def trained_images(self) -> int:
+        """Return how many items are left to train on after the validation set and the cut."""
+        available = self.facts.training_items(self.options)
+        return self.train_images or available - self.facts.held_out(self.options, self.validation_images)
+
+    @property
     def image_shape(self) -> tuple[int, int, int]:
         """Return (C, H, W) of what a network sees."""
         return self.facts.shape(self.options)

@@ -16,11 +16,12 @@ def check_data(data: Data, path: Path, where: str) -> None:
     available = facts.training_items(data.options)
     if data.train_images is not None and data.train_images < facts.num_classes:
         refuse(path, where, f"train_images is {data.train_images}, fewer than the {facts.num_classes} classes")
-    wanted = (data.train_images or 1) + data.validation_images
+    held_out = facts.held_out(data.options, data.validation_images)
+    wanted = (data.train_images or 1) + held_out
     if wanted > available:
-        refuse(
-            path, where, f"train_images + validation_images is {wanted}, {data.name} has {available} training images"
-        )
+        objects = f" ({held_out} with the whole of their objects)" if held_out != data.validation_images else ""
+        problem = f"train_images + validation_images{objects} is {wanted}, {data.name} has {available} training images"
+        refuse(path, where, problem)
 
 
 def check_protocol(training: Training, data: Data, path: Path, experiment: str, where: str) -> None:

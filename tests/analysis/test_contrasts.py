@@ -138,6 +138,17 @@ def test_a_seed_without_both_results_is_dropped_and_counted(compared):
     assert "iterations 3 is missing and CapsNet, iterations 1 failed in 1 seed" in last["dropped"]
 
 
+def test_a_seed_whose_familiar_errors_are_not_matched_is_dropped(five, write_run, results):
+    for run in five.runs:
+        write_run(run, error=1.0 + run.seed)
+    runs = collect(five, results)
+    apart = (runs["variant"] == "capsnet-iterations2") & (runs["seed"] == 3)
+    runs["overshoot"] = apart.map({True: -0.3, False: 0.05})
+    row = compare(five.contrasts, runs).iloc[0]
+    assert sorted(row["differences"]) == [0, 1, 2, 4]
+    assert "CapsNet, iterations 2 is not matched in familiar error in 1 seed" in row["dropped"]
+
+
 def test_a_seed_that_stayed_at_chance_counts_and_is_named(compared):
     table = compared(
         iterations1=[2.0, 3.0, 4.0, 5.0, 6.0],

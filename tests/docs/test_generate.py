@@ -292,3 +292,52 @@ def test_a_block_that_cannot_be_filled_is_named_in_one_line(project, capsys, blo
 
 def test_all_blocks_of_the_repository_are_fresh(capsys):
     assert generate.main(["--check"]) == 0, capsys.readouterr()
+
+
+# contrasts and what papers say
+
+
+def test_contrasts_are_bold_where_their_interval_and_holm_leave_out_zero(reference):
+    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial\n"
+    (reference / "tiny/tables/contrasts.csv").write_text(
+        columns
+        + "a,one,mnist,x against y,5,-1.0,-1.5,-0.5,0.01,lower,\n"
+        + "a,one,mnist,x against z,5,-1.0,-1.9,-0.1,0.06,not shown,\n"
+        + "a,two,smallnorb,x against y,5,0.2,-0.5,0.9,0.9,no difference,a copy\n"
+        + "b,one,mnist,u against v,2,0.2,,,,too few seeds,\n"
+    )
+    text = generate.contrasts(reference, "tiny", "a")
+    assert "| error of the first minus that of the second | MNIST | smallNORB copy |" in text
+    assert "| x against y | **-1.00 [-1.50, -0.50]** | +0.20 [-0.50, +0.90] |" in text
+    assert "| x against z | -1.00 [-1.90, -0.10] |  |" in text
+    assert "u against v" not in text
+    assert "| u against v | too few seeds |  |" in generate.contrasts(reference, "tiny")
+    with pytest.raises(ValueError, match="no family of contrasts c"):
+        generate.contrasts(reference, "tiny", "c")
+
+
+def test_what_papers_say_stands_beside_the_default(reference):
+    text = generate.disputed(reference, "loss")
+    assert "| `spread` | `schedule` | `linear` | linear, 0.2 to 0.9 during training | sigmoid" in text
+    training = generate.disputed(reference, "training")
+    assert "| training | `steps` | `300000` |" in training
+    stereo = generate.disputed(reference, "data")
+    assert stereo.count("`crop_offsets`") == 1  # of both data sets that have it
+    with pytest.raises(ValueError, match="no option of 'decoder'"):
+        generate.disputed(reference, "decoder")
+
+
+def test_every_option_that_papers_disagree_on_is_on_the_page():
+    page = (ROOT / "docs/protocols.md").read_text()
+    for option in (
+        "competition",
+        "initialisation",
+        "resize",
+        "augment",
+        "base_shift",
+        "beta_a",
+        "match",
+        "l2",
+        "leaky",
+    ):
+        assert f"| `{option}` |" in page

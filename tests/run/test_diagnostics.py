@@ -6,6 +6,8 @@ import torch
 from capsbench.data import make_task, read_split
 from capsbench.models import build_model
 from capsbench.run.diagnostics import diagnose
+from capsbench.run.folder import RunFolder
+from capsbench.run.train import train
 from capsbench.study import load_plan
 
 STUDY = """
@@ -63,3 +65,12 @@ def test_a_parent_that_takes_all_shows(case):
 
 def test_a_network_without_couplings_has_nothing_to_say(case):
     assert diagnose(*case("cnn")) == []
+
+
+def test_a_run_that_never_leaves_chance_says_what_its_routing_does(case, tmp_path):
+    _, run, _ = case("dynamic")
+    slow = run.training.model_copy(update={"learning_rate": 1e-9, "lr_floor": 1e-10})
+    train(run.model_copy(update={"training": slow}), tmp_path, tmp_path, tracking=False)
+    record = RunFolder.of(tmp_path, run.study, run.key).read_record()
+    assert record["stuck_at_chance"] is True
+    assert [line["iteration"] for line in record["diagnostics"]] == [1, 2, 3]

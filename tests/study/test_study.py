@@ -601,7 +601,7 @@ def test_digest_changes_with_whatever_decides_a_result(plan_of, old, new):
         (
             "rotation: 5.0",
             "brightness: 0.2",
-            ["training.augmentation.brightness: acts on smallnorb and toynorb, not on digits"],
+            ["training.augmentation.brightness: acts on smallnorb, toynorb and", "not on digits"],
         ),
         # names
         ("name: small", "name: my study", ["name: 'my study' is not a name", "letters, digits"]),

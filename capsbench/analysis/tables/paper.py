@@ -10,11 +10,11 @@ import pandas as pd
 from capsbench.analysis.published import Published, counterpart, deviations, rows_without_models
 from capsbench.analysis.statistics import summarise, verdict
 from capsbench.analysis.tables.methods import MISSING, method_name, reconstructs, routing_name
+from capsbench.run.match import TOLERANCE
 from capsbench.study import Plan, Run, catalogue
 
 NOT_COMPARABLE = "not comparable: "
 NO_NETWORK = "no network of ours"
-MATCHED_WITHIN = 0.1  # points between two familiar errors that count as matched
 _S17 = "Sabour, Frosst, Hinton 2017 (S17)"
 _H18 = "Hinton, Sabour, Frosst 2018 (H18)"
 _BESIDE = {"norb": "smallnorb"}  # data sets that are not here, and where their values are shown
@@ -209,7 +209,7 @@ def _matching(run: Run, cell: pd.DataFrame, runs: pd.DataFrame) -> _Matching | N
     problem = ""
     if missing:
         problem = f"familiar error not matched (seed {missing[0]}: no result of {run.training.match})"
-    elif worst is not None and abs(gaps[worst]) > MATCHED_WITHIN + 1e-9:
+    elif worst is not None and abs(gaps[worst]) > TOLERANCE + 1e-9:
         problem = f"familiar error not matched ({ours[worst]:.2f} against {theirs[worst]:.2f}, seed {worst})"
     overshoot = math.fsum(gaps.values()) / len(gaps) if gaps else math.nan
     return _Matching(str(other["label"].iloc[0]), overshoot, problem)
