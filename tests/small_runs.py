@@ -53,7 +53,7 @@ def run_of(tmp_path: Path, *arguments, **options) -> Run:
     return plan_of(tmp_path, *arguments, **options).runs[0]
 
 
-def matched_pair(tmp_path: Path, **training) -> tuple[Run, Run]:
+def matched_pair(tmp_path: Path, cnn_epochs: int = 1, **training) -> tuple[Run, Run]:
     """A CNN on translated digits, and the CapsNet that is matched to it."""
     study = {
         "name": "study",
@@ -66,7 +66,7 @@ def matched_pair(tmp_path: Path, **training) -> tuple[Run, Run]:
                 "options": CAPSNET,
                 "training": {"match": "cnn", "match_every": 5, **training},
             },
-            "cnn": {"model": "cnn_matched", "options": CNN},
+            "cnn": {"model": "cnn_matched", "options": CNN, "training": {"epochs": cnn_epochs, "learning_rate": 0.003}},
         },
     }
     path = tmp_path / "study.yaml"

@@ -78,7 +78,7 @@ def cost_lines(plan: Plan, speeds: pd.DataFrame, source: Path) -> list[str]:
             f"'capsbench bench networks {plan.path} --output {source}' measures them on this machine"
         )
     if any(run.training.match or run.training.early_stopping for run in plan.runs):
-        lines.append("images and hours are upper limits for training: some runs may stop earlier; looks at tests come on top")
+        lines.append("images and hours are upper limits of training, as some runs may stop earlier; looks at tests add")
     return lines
 
 

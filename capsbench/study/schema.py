@@ -126,8 +126,8 @@ class Training(Strict):
         ),
     ] = Field(
         None,
-        description="stop once the familiar error is not above that of the run of this variant, of the same "
-        "experiment and seed, which is trained and evaluated first; the novel test is never looked at",
+        description="stop once the familiar error is within 0.1 point of that of this variant's run, or below it, at "
+        "the same experiment and seed; that run is trained and evaluated first; the novel test is never looked at",
     )
     match_every: Count = Field(100, description="steps between two looks at the familiar test, where match is set")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")

@@ -165,7 +165,7 @@ def test_a_run_matched_to_one_that_diverged_fails(tmp_path):
 
 
 def test_a_run_can_be_matched_to_one_that_is_really_trained(tmp_path):
-    caps, cnn = matched_pair(tmp_path, **LEARNING)
+    caps, cnn = matched_pair(tmp_path, cnn_epochs=6, steps=10)
     train(cnn, tmp_path / "r", NOWHERE, tracking=False)
     error = evaluate(cnn, tmp_path / "r", NOWHERE, ["accuracy", "familiar"])["familiar"]["error"]
     _, folder = go(caps, tmp_path / "r")
