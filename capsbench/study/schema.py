@@ -84,7 +84,7 @@ class Training(Strict):
     lr_decay_every: Annotated[
         Count,
         Said(
-            paper="S17: 10 times longer on MultiMNIST",
+            paper="S17: 10 times longer on MultiMNIST, so 20,000",
             code="S17: 2,000; H18: 20,000",
             note="S17, 6.2; the default follows the data set",
         ),
@@ -126,8 +126,8 @@ class Training(Strict):
         ),
     ] = Field(
         None,
-        description="stop once the familiar error is within 0.1 point of that of this variant's run, or below it, at "
-        "the same experiment and seed; that run is trained and evaluated first; the novel test is never looked at",
+        description="stop once the familiar error is at most 0.1 point above that of this variant's run of the same "
+        "experiment and seed, which is trained first; the novel test is never looked at",
     )
     match_every: Count = Field(100, description="steps between two looks at the familiar test, where match is set")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")

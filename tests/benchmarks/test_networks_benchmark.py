@@ -78,7 +78,7 @@ def test_speed_and_memory_are_measured_in_a_process_of_its_own(plan):
     first = next(networks_benchmark(plan, "cpu", steps=1))
     assert tuple(first) == COLUMNS
     assert first["images_per_second"] > 0
-    assert first["peak_mb"] > 0
+    assert first["peak_mb"] >= 0  # above what importing torch took, which may be more than the network
     assert (first["model"], first["image_shape"], first["batch_size"], first["threads"]) == ("capsnet", "1x28x28", 4, 1)
     assert first["network"] == network_digest(plan.runs[0])
     assert first["torch"] == torch.__version__

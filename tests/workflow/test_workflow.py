@@ -72,7 +72,7 @@ REDRAWN = {"tables": 1, "study_report": 1, "all": 1}
     [
         ("analysis/collect.py", 'max(record["seconds"], 1e-9)', 'max(record["seconds"], 1e-8)', REPORT),
         ("analysis/report.html.j2", "<h2>provenance</h2>", "<h2>Provenance</h2>", {"study_report": 1, "all": 1}),
-        ("analysis/published.yaml", "error: 0.39", "error: 0.38", REDRAWN),
+        ("analysis/published.yaml", 'printed: "0.39"', 'printed: "0.38"', REDRAWN),
         ("evaluation/accuracy.py", "100 * errors / images", "101 * errors / images", {"evaluate": 2, **REPORT}),
         ("losses.py", "(1 - targets) * (lengths", "(2 - targets) * (lengths", {"train": 1, "evaluate": 1, **REPORT}),
         ("losses.py", "torch.ones_like(costs)", "2 * torch.ones_like(costs)", {}),  # of a loss that no run uses
@@ -218,9 +218,10 @@ def test_plain_snakemake_plans_the_quick_study(project):
     ("study", "trainings"),
     [
         ("configs/quick.yaml", 38),
-        ("configs/ablations.yaml", 120),
-        ("configs/cpu.yaml", 117),
-        ("configs/paper.yaml", 111),
+        ("configs/ablations.yaml", 153),
+        ("configs/cpu.yaml", 195),
+        ("configs/fair.yaml", 50),
+        ("configs/paper.yaml", 265),
     ],
 )
 def test_the_shipped_studies_can_be_planned(project, study, trainings):
@@ -275,7 +276,10 @@ variants:
     model: capsnet
     options: {conv_channels: 4, primary_types: 1, decoder: null}
     training: {match: cnn, match_every: 2, steps: 12}
-  cnn: {model: cnn_matched, options: {matched_to: {name: resnet20, widths: [4, 16]}}}
+  cnn:
+    model: cnn_matched
+    options: {matched_to: {name: resnet20, widths: [4, 16]}}
+    training: {epochs: 20, learning_rate: 0.003}
 """
 
 
@@ -290,7 +294,7 @@ def test_a_run_trains_after_the_evaluation_of_the_one_that_it_is_matched_to(tmp_
         error = json.loads((runs / f"cnn/seed{seed}/evaluations/familiar.json").read_text())["error"]
         assert record["match"]["run"] == f"moved/cnn/seed{seed}"
         assert record["match"]["familiar_error"] == error
-        assert record["match"]["reached"] is (record["match"]["familiar_error_here"] <= error)
+        assert record["match"]["reached"] is (record["match"]["familiar_error_here"] <= error + 0.1)
         assert record["steps"] % 2 == 0
     assert project.planned() == {}
     ends = {"tables": 1, "study_report": 1, "all": 1}  # no plots are drawn
@@ -302,7 +306,7 @@ def test_a_run_trains_after_the_evaluation_of_the_one_that_it_is_matched_to(tmp_
 
 @pytest.mark.slow
 def test_a_run_matched_to_one_that_diverged_fails_in_one_line_and_stops_no_other(tmp_path):
-    study = MATCHED.replace("[4, 16]}}}", "[4, 16]}}, training: {learning_rate: 1.0e+30}}").replace("[0, 1]", "[0]")
+    study = MATCHED.replace("learning_rate: 0.003", "learning_rate: 1.0e+30").replace("[0, 1]", "[0]")
     project = Project.create(tmp_path, study)
     done = project.snakemake()
     assert done.returncode == 1

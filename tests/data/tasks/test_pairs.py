@@ -317,7 +317,7 @@ def test_squares_that_are_apart_do_not_overlap():
     assert overlap.min() == 0
 
 
-@pytest.mark.parametrize(("option", "paper", "code"), [("shift", "4", "6"), ("base_shift", "not said", "digit")])
+@pytest.mark.parametrize(("option", "paper", "code"), [("shift", "4", "6"), ("base_shift", "silent", "digit")])
 def test_the_options_say_what_paper_and_code_have(option, paper, code):
     (said,) = [part for part in PairOptions.model_fields[option].metadata if isinstance(part, Said)]
     assert said.paper == paper
