@@ -9,8 +9,16 @@ from capsbench.analysis.published_values import Published, claims, read_publishe
 from capsbench.registry import LOSSES, MODELS, flat_options
 from capsbench.study import Data, Plan, Run, catalogue, default_training
 
-__all__ = ["Published", "claims", "counterpart", "deviations", "read_published", "rows_without_models"]
+__all__ = ["PUBLISHED_IN", "Published", "claims", "counterpart", "deviations", "read_published", "rows_without_models"]
 
+# table of ours -> "paper table"s of published.yaml whose values stand in it
+PUBLISHED_IN = {
+    "sabour-table1": ("S17 Table 1", "H18 section 5", "R19 Table 1", "M21 MNIST"),
+    "affnist": ("S17 section 5.2",),
+    "hinton-table1": ("H18 Table 1", "H18 section 5", "S17 section 7", "M21 smallNORB"),
+    "hinton-table2": ("H18 Table 2",),
+    "natural-images": ("S17 section 7", "H18 section 5", "R19 Table 1"),
+}
 # These have no bearing on the result, or are compared in another way.
 _NOT_PROTOCOL = {"steps", "epochs", "match", "match_every", "schedule_steps", "device", "threads", "deterministic"}
 # Which test items are drawn, and how many, bears on the precision only; so do the number of items that an epoch draws

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from scipy.special import stdtr, stdtrit  # t and its quantile; scipy.stats has the same, after 1.5 s of imports
 
 CONFIDENCE = 0.95
-# an interval wider than this share of the published value agrees with almost anything, and settles nothing
-WIDEST_INTERVAL = 0.25
-FEWEST_PAIRS = 3  # two pairs give an interval that is 12.7 standard errors wide either way
+FEWEST = 3  # seeds or pairs for an interval: that of two is 12.7 standard errors wide either way
 _EQUAL = 1e-9  # errors in %: a thousandth of the smallest step that a test set has, and far above rounding
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean, standard deviation (n - 1), half width of the 95 % t interval of the mean; nan where n is too small."""
+    """Mean, standard deviation (n - 1), half width of the 95 % t interval of the mean.
+
+    nan where n is too small: below 1, 2 and 3.
+    """
 
     n: int
     mean: float
@@ -24,8 +25,14 @@ class Summary:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the mean."""
+        """The 95 % interval of the mean; nan for fewer than three values."""
         return self.mean - self.half_width, self.mean + self.half_width
+
+    @property
+    def error_interval(self) -> tuple[float, float]:
+        """The same for values that are errors in %: cut off at 0 and at 100."""
+        low, high = self.interval
+        return (low, high) if math.isnan(low) else (max(0.0, low), min(100.0, high))
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -35,7 +42,7 @@ def summarise(values: Sequence[float]) -> Summary:
     if n < 2:
         return Summary(n, mean, math.nan, math.nan)
     std = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
-    return Summary(n, mean, std, _quantile(n - 1) * std / math.sqrt(n))
+    return Summary(n, mean, std, _quantile(n - 1) * std / math.sqrt(n) if n >= FEWEST else math.nan)
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ def summarise_pairs(first: Sequence[float], second: Sequence[float]) -> PairedSu
     scale = _EQUAL * max(map(abs, [*first, *second, 1.0]))
     if n and max(map(abs, differences)) <= scale:
         return PairedSummary(n, 0.0, 0.0 if n > 1 else math.nan, identical=True)
-    if n < FEWEST_PAIRS:
+    if n < FEWEST:
         return PairedSummary(n, mean, std)
     if max(differences) - min(differences) <= scale:
         return PairedSummary(n, mean, 0.0, constant=True)
@@ -100,35 +107,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def verdict(ours: Summary, published: float, published_std: float | None, published_n: int | None) -> str:
-    """Say in words whether a published mean was reproduced.
-
-    reproduced: the published value lies in the 95 % interval of the difference (Welch's, where the paper gives a
-    standard deviation and a number of trials; else the paper's value is taken as exact), and that interval is no
-    wider, either way, than a quarter of the published value. missed: it lies outside. not comparable: fewer
-    than two runs, or an interval so wide that it settles nothing.
-    """
-    if ours.n == 0:
-        return "-"
-    if ours.n == 1:
-        return "not comparable: one run gives no interval"
-    variance, degrees = ours.std**2 / ours.n, float(ours.n - 1)
-    if published_std is not None and published_n is not None and published_n > 1:
-        theirs = published_std**2 / published_n
-        total = variance + theirs
-        if total > 0:
-            degrees = total**2 / (variance**2 / (ours.n - 1) + theirs**2 / (published_n - 1))
-        variance = total
-    half_width = _quantile(degrees) * math.sqrt(variance)
-    difference = ours.mean - published
-    if abs(difference) > half_width:
-        size = format(abs(difference), ".2f" if abs(difference) >= 0.005 else ".1g")
-        return f"missed: {'higher' if difference > 0 else 'lower'} by {size}"
-    if half_width > WIDEST_INTERVAL * published:
-        return f"not comparable: an interval of ±{half_width:.2f} settles nothing"
-    return "reproduced"
-
-
-def _quantile(degrees: float) -> float:
+def _quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
     """Return how many standard errors the half width of the t interval has."""
-    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
+    return float(stdtrit(degrees, (1 + confidence) / 2))

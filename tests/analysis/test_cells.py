@@ -1,0 +1,90 @@
+import math
+
+import pytest
+
+from capsbench.analysis.cells import cells
+from capsbench.analysis.collect import collect
+from tests.analysis.studies import FULL, NOVEL, PAIRS
+
+
+@pytest.fixture
+def cell_of(make_plan, write_run, results):
+    """The first cell of a study whose runs ended with these errors, or with a status instead."""
+
+    def make(ends, text=FULL, **changes):
+        plan = make_plan(text)
+        for run, end in zip(plan.runs, ends, strict=False):
+            if isinstance(end, str):
+                write_run(run, status=end)
+            else:
+                write_run(run, error=end, **changes)
+        return cells(plan, collect(plan, results))[0]
+
+    return make
+
+
+def test_errors_are_by_seed_and_what_is_lost_is_counted(cell_of):
+    cell = cell_of([0.25, "diverged", "failed"])
+    assert cell.errors == {0: 0.25}
+    assert (cell.planned, cell.diverged, cell.failed, cell.missing) == (3, 1, 1, 0)
+    assert cell_of([0.25, 0.26]).missing == 0  # the folders of before are there still
+
+
+def test_a_run_at_the_papers_protocol_has_a_verdict(cell_of):
+    cell = cell_of([0.25, 0.255, 0.25])
+    assert cell.published.error == 0.25
+    assert (cell.verdict.word, cell.deviations) == ("same", ())
+    assert cell.verdict.difference == pytest.approx(0.25167 - 0.25, abs=1e-4)
+
+
+def test_a_deviation_is_named_and_the_difference_stays(cell_of):
+    cell = cell_of([0.25, 0.255, 0.25], FULL + "training: {batch_size: 64}\n")
+    assert cell.verdict.word == "not comparable"
+    assert "batch_size 64, not 128" in cell.verdict.reason
+    assert not math.isnan(cell.verdict.difference)
+
+
+def test_files_that_are_not_official_are_a_reason(cell_of):
+    cell = cell_of([0.25, 0.255, 0.25], unofficial=("a copy: md5 1",))
+    assert cell.verdict.word == "not comparable"
+    assert cell.unofficial == ("a copy: md5 1",)
+
+
+@pytest.mark.parametrize(
+    ("end", "word"), [("diverged", "undecided"), ("failed", "undecided"), ("running", "undecided")]
+)
+def test_two_of_three_decide_nothing(cell_of, end, word):
+    assert cell_of([0.25, 0.25, end]).verdict.word == word
+
+
+def test_nothing_has_run(make_plan, results):
+    plan = make_plan(FULL)
+    (cell,) = cells(plan, collect(plan, results))
+    assert cell.verdict.word == "not run"
+    assert math.isnan(cell.summary.mean)
+
+
+def test_few_pairs_do_not_decide(make_plan, write_run, results):
+    """539 test items: the standard error of 5.2 % is a point, twice the margin."""
+    plan = make_plan(PAIRS)
+    for run in plan.runs:
+        write_run(run, error=5.2, per_digit=2.6)
+    assert {cell.verdict.word for cell in cells(plan, collect(plan, results))} == {"undecided"}
+
+
+@pytest.mark.parametrize(("familiar", "word"), [(3.75, "same"), (3.4, "not comparable")])
+def test_familiar_errors_must_match(make_plan, write_run, results, familiar, word):
+    plan = make_plan(NOVEL)
+    for run in plan.runs:
+        capsules = run.variant == "capsules"
+        write_run(run, error=13.5 if capsules else 20.0, familiar=familiar if capsules else 3.7)
+    found = {cell.variant: cell for cell in cells(plan, collect(plan, results))}
+    assert found["capsules"].verdict.word == word
+    assert found["capsules"].matching.overshoot == pytest.approx(3.7 - familiar)
+    assert found["cnn"].matching is None
+
+
+def test_an_accuracy_is_named_as_such(cell_of):
+    cell = cell_of([99.75, 99.7, 99.8])
+    assert cell.verdict.word == "not comparable"
+    assert "accuracy" in cell.verdict.reason
