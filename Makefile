@@ -3,6 +3,7 @@
 # make test | test-all | cov            fast tests | all tests | all tests with coverage
 # make lint | format                    check style, types, imports, spelling, workflow | fix style
 # make docs | ui | bench                build the site | MLflow UI | speed of routing
+# make verify                           compare the committed results with what they are made of
 # make lock | clean                     update the pinned packages | delete build products and results/quick
 STUDY ?= configs/quick.yaml
 VENV ?= .venv
@@ -11,7 +12,7 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: study test test-all cov reference ui lint format docs bench lock clean
+.PHONY: study test test-all cov reference verify ui lint format docs bench lock clean
 .DEFAULT_GOAL := study
 
 study: $(VENV)/.run
@@ -29,6 +30,9 @@ cov: $(VENV)/.dev
 # Runs the study, then writes the files to commit: tables, plots, provenance
 reference: study
 	capsbench reference $(STUDY)
+
+verify: $(VENV)/.run
+	capsbench verify
 
 ui: $(VENV)/.run
 	@case "$$MLFLOW_TRACKING_URI" in http*) echo "the runs are on the server at $$MLFLOW_TRACKING_URI";; \

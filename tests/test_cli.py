@@ -25,7 +25,7 @@ KEYS = [f"digits/capsnet-iterations{i}/seed{s}" for i in (1, 3) for s in (0, 1)]
 COMMANDS = {
     "init", "config", "config show", "config schema", "models", "data", "data fetch", "data prepare", "data card",
     "data clean",
-    "train", "evaluate", "track", "tables", "plots", "report", "reference", "bench", "bench routing",
+    "train", "evaluate", "track", "tables", "plots", "report", "reference", "verify", "bench", "bench routing",
     "bench networks",
 }  # fmt: skip
 
@@ -109,7 +109,10 @@ def test_version(capsys):
             ["--reslts", "did you mean --results?", "'capsbench tables --help'"],
         ),
         (["tables", "small", "--result", "there"], ["--result'"]),
-        (["tables"], ["STUDY", "'capsbench tables --help'"]),
+        (["tables"], ["STUDY", "--runs", "'capsbench tables --help'"]),
+        (["plots", "--runs", "nosuch/runs.csv"], ["nosuch/runs.csv", "cannot be read"]),
+        (["report", "--runs", "configs/small.yaml"], ["configs/small.yaml", "is no runs.csv"]),
+        (["verify"], ["results/reference", "no reference"]),
         (["tables", "small", "large"], ["unexpected", "large", "'capsbench tables --help'"]),
         (["bench", "--batch"], ["--batch", "argument", "'capsbench bench routing --help'"]),
         (["bench", "network", "small"], ["'network'", "did you mean networks?", "'capsbench bench --help'"]),

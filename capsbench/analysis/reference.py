@@ -1,61 +1,233 @@
-"""A finished study as a reference to commit: tables, plots and the provenance of every number."""
+"""A finished study as a reference to commit: tables, plots, a page, and the provenance of every number.
 
+What a reference holds is made from runs.csv and study.yaml alone, apart from what is drawn from run folders, so that it
+can be read, redrawn and verified (capsbench.analysis.verify) when the run folders are gone.
+"""
+
+import csv
+import hashlib
+import json
 import shutil
+from collections.abc import Mapping, Set
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import yaml
 
-from capsbench.analysis.collect import write_runs
+from capsbench.analysis.collect import learning_curves, read_runs, runs_of_plan, write_runs
+from capsbench.analysis.correct_bits import NAME as CORRECT
+from capsbench.analysis.correct_bits import write_correct
 from capsbench.analysis.plots import write_plots
-from capsbench.analysis.report import summarise_provenance
-from capsbench.analysis.tables import caption, paper_table, write_contrasts, write_table
+from capsbench.analysis.report import summarise_provenance, write_report
+from capsbench.analysis.tables import write_tables
 from capsbench.errors import InputError
+from capsbench.run import provenance
 from capsbench.run.folder import RunFolder, write_whole
-from capsbench.study import Plan
+from capsbench.study import Plan, load_plan
 
+RUNS, STUDY, PROVENANCE, AS_RUN = "runs.csv", "study.yaml", "provenance.yaml", "study_as_run.yaml"
 _OF_A_RUN = (
-    "experiment", "variant", "seed", "status", "commit", "digest", "started", "finished", "seconds", "parameters",
-    "epochs", "data",
+    "experiment", "variant", "seed", "status", "commit", "study_commit", "digest", "started", "finished", "seconds",
+    "parameters", "epochs", "peak_memory_mb", "data",
 )  # fmt: skip
+_HASHED = (RUNS, STUDY, AS_RUN, CORRECT)
+_UNKNOWN = "unknown"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path) -> None:
-    """Write tables, plots, runs.csv, the study and provenance.yaml into `target`, all from the run folders.
+    """Write tables, plots, report.html, runs.csv, the study and provenance.yaml into `target` from the run folders.
 
     Raises:
-        InputError: a run is missing or failed, or was trained with code that is not committed.
+        InputError: a run is missing or failed, was trained with code that is not committed, or the study file is not
+            committed as it is.
     """
+    records = _records(plan, results, runs)
+    committed = _study_commit(plan)
+    for name in ("tables", "plots"):
+        shutil.rmtree(target / name, ignore_errors=True)
+    for name in (*_HASHED, PROVENANCE, "report.html"):
+        (target / name).unlink(missing_ok=True)
+    write_runs(runs, target / RUNS)
+    shutil.copy(plan.path, target / STUDY)
+    write_correct(plan, results, target)
+    about = {
+        "study": plan.study.name,
+        "made_by": f"make reference STUDY={plan.path}",
+        "study_commit": committed,
+        "summary": summarise_provenance(plan, results),
+        "runs": [
+            {key: record[key] for key in _OF_A_RUN if key in record} | _evaluated(plan, results, place)
+            for place, record in enumerate(records)
+        ],
+    }
+    _write_provenance(target, about)
+    seal(target)
+    plan, runs = read_reference(target / RUNS)
+    redraw(plan, runs, target, results)
+
+
+def read_reference(file: Path, study: Path | None = None) -> tuple[Plan, pd.DataFrame]:
+    """Read runs.csv and the study that it is of, by default study.yaml beside it.
+
+    Returns:
+        The plan, and its runs as `collect` gave them, with labels and options as the study has them now.
+
+    Raises:
+        InputError: a file is missing or damaged, or the runs are not those of the study.
+    """
+    runs = read_runs(file)
+    beside = file.parent / STUDY
+    if study is None and not beside.exists():
+        raise InputError(f"{file}: there is no {STUDY} beside it; name the study that the runs are of")
+    plan = load_plan(study or beside)
+    return plan, runs_of_plan(plan, runs)
+
+
+def redraw(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> None:
+    """Write tables, plots and report.html into the folder of a reference; results None: there are no run folders."""
+    redraw_tables(plan, runs, folder)
+    redraw_plots(plan, runs, folder, results)
+    redraw_report(plan, runs, folder, results)
+
+
+def redraw_tables(plan: Plan, runs: pd.DataFrame, folder: Path) -> dict[str, list[Path]]:
+    """Write the tables of a reference, and remove those that its study no longer has; returns the paths by table."""
+    written = write_tables(plan, runs, folder / "tables")
+    names = {path.name for paths in written.values() for path in paths}
+    _leave(folder / "tables", names)
+    _note_analysis(folder)
+    return written
+
+
+def redraw_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> list[Path]:
+    """Draw the plots of a reference, and remove those that its study no longer has; returns the paths."""
+    written = write_plots(plan, runs, folder / "plots", results)
+    _leave(folder / "plots", {f"{name}.{ending}" for name in plan.study.plots for ending in ("png", "svg")})
+    _note_analysis(folder)
+    return written
+
+
+def redraw_report(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> Path:
+    """Write report.html from the runs, and from the tables and plots in the folder; returns its path."""
+    if results is not None:
+        path = write_report(plan, runs, folder, summarise_provenance(plan, results), learning_curves(plan, results))
+    else:
+        about = read_provenance(folder) if (folder / PROVENANCE).exists() else {}
+        facts = {str(name): str(value) for name, value in (about.get("summary") or {}).items()}
+        path = write_report(plan, runs, folder, facts)
+    _note_analysis(folder)
+    return path
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """Read provenance.yaml of a reference. Raises InputError where it is missing or damaged."""
+    path = folder / PROVENANCE
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        found = None
+    whole = isinstance(found, dict) and isinstance(found.get("runs"), list)
+    if not whole or not all(isinstance(run, dict) and {"digest", "commit"} <= run.keys() for run in found["runs"]):
+        raise InputError(f"{path}: damaged: it has no list of runs with digest and commit")
+    return dict(found)
+
+
+def seal(folder: Path) -> None:
+    """Write into provenance.yaml the sha256 of runs.csv, of each of its rows, and of the study."""
+    about = read_provenance(folder)
+    rows = row_hashes(folder / RUNS)
+    for run in about["runs"]:
+        run["row"] = rows.get(key_of(run), (0, _UNKNOWN))[1]
+    about["files"] = {name: file_hash(folder / name) for name in _HASHED if (folder / name).exists()}
+    _write_provenance(folder, about)
+
+
+def file_hash(path: Path) -> str:
+    """Return the sha256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def row_hashes(path: Path) -> dict[str, tuple[int, str]]:
+    """Return for the key of each run in runs.csv where its row ends, in lines from 1, and the hash of its values."""
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.reader(file)
+        place = next(reader).index("key")
+        return {
+            cells[place]: (reader.line_num, hashlib.sha256("\n".join(cells).encode()).hexdigest()[:16])
+            for cells in reader
+        }
+
+
+def key_of(run: Mapping[str, Any]) -> str:
+    """Return EXPERIMENT/VARIANT/seedN of a run in provenance.yaml."""
+    return f"{run.get('experiment')}/{run.get('variant')}/seed{run.get('seed')}"
+
+
+def _records(plan: Plan, results: Path, runs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return run.yaml of all runs. Raises InputError where one is not finished, or of code that is not committed."""
     unfinished = runs.loc[~runs["status"].isin(["ok", "diverged"]), "key"]
     if len(unfinished):
         raise InputError(
             f"{plan.study.name}: runs that are not finished: {len(unfinished)}, the first is {unfinished.iloc[0]}"
         )
     records = [RunFolder.of(results, r.study, r.key).read_record() or {} for r in plan.runs]
-    loose = [r for r in records if not _is_commit(r["commit"])]
+    loose = [r for r in records if not is_commit(r["commit"])]
     if loose:
         raise InputError(
             f"{plan.study.name}: runs trained with code that is not committed: {len(loose)}, the first with commit "
             f"{loose[0]['commit']}; commit the code, then train again"
         )
-    for name in ("tables", "plots"):
-        shutil.rmtree(target / name, ignore_errors=True)
-    for name in plan.tables:
-        write_table(paper_table(name, plan, runs), name, target / "tables", caption(name, plan))
-    if plan.contrasts:
-        write_contrasts(plan, runs, target / "tables")
-    write_plots(plan, results, target / "plots")
-    write_runs(runs, target / "runs.csv")
-    shutil.copy(plan.path, target / "study.yaml")
-    provenance = {
-        "study": plan.study.name,
-        "made_by": f"make reference STUDY={plan.path}",
-        "summary": summarise_provenance(plan, results),
-        "runs": [{key: record[key] for key in _OF_A_RUN} for record in records],
-    }
-    text = yaml.safe_dump(provenance, sort_keys=False, width=110)
-    write_whole(target / "provenance.yaml", lambda aside: aside.write_text(text, encoding="utf-8"))
+    return records
 
 
-def _is_commit(commit: str) -> bool:
-    return len(commit) == 40 and all(c in "0123456789abcdef" for c in commit)
+def _study_commit(plan: Plan) -> str:
+    """Return the commit that holds the study file as it is now; what it says of each run, the digests hold."""
+    with provenance.study_file(plan.path):
+        found = provenance.study_commit()
+    if found.endswith("+changes"):
+        raise InputError(f"{plan.path}: is not committed as it is; commit the study, then run this again")
+    return found
+
+
+def _evaluated(plan: Plan, results: Path, place: int) -> dict[str, Any]:
+    """Return the errors of a run, and the commit that measured them."""
+    run = plan.runs[place]
+    found: dict[str, Any] = {}
+    for protocol, name in {"accuracy": "test_error", "familiar": "familiar_error"}.items():
+        path = RunFolder.of(results, run.study, run.key).evaluation_path(protocol)
+        result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if protocol == "accuracy":
+            found["evaluation_commit"] = result.get("commit", _UNKNOWN)
+        if result.get("status") == "ok":
+            found[name] = result["error"]
+    return found
+
+
+def is_commit(text: str) -> bool:
+    """Tell whether this is the whole name of a commit, with no changes on top."""
+    return len(text) == 40 and all(c in "0123456789abcdef" for c in text)
+
+
+def _leave(folder: Path, names: Set[str]) -> None:
+    """Remove what is drawn under other names, from a reference alone: a folder of results may hold a person's files."""
+    if (folder.parent / PROVENANCE).exists() and folder.is_dir():
+        for path in folder.iterdir():
+            if path.name not in names and path.suffix in (".csv", ".md", ".tex", ".png", ".svg"):
+                path.unlink()
+
+
+def _note_analysis(folder: Path) -> None:
+    """Write into provenance.yaml, where there is one, at which commit tables, plots and page were drawn."""
+    if (folder / PROVENANCE).exists():
+        _write_provenance(folder, read_provenance(folder) | {"analysis_commit": provenance.commit()})
+
+
+def _write_provenance(folder: Path, about: Mapping[str, Any]) -> None:
+    last = {"runs": about["runs"]}
+    ordered = {name: value for name, value in about.items() if name != "runs"} | last
+    text = yaml.safe_dump(ordered, sort_keys=False, width=110, allow_unicode=True)
+    write_whole(folder / PROVENANCE, lambda aside: aside.write_text(text, encoding="utf-8"))

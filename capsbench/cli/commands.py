@@ -17,6 +17,7 @@ from capsbench.cli.options import (
     ImageShape,
     common_options,
     count_option,
+    redrawn_options,
     results_option,
     run_argument,
     study_argument,
@@ -24,6 +25,8 @@ from capsbench.cli.options import (
 from capsbench.errors import InputError, RunError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from capsbench.study import Plan, Run
 
 log = logging.getLogger("capsbench.cli")
@@ -82,7 +85,7 @@ def config() -> None:
 @click.option("--speeds", type=PATH, metavar="FILE", help="Speeds from 'capsbench bench networks', for the hours.")
 @common_options
 def config_show(study: str, as_json: bool, each_run: bool, speeds: Path | None) -> None:
-    """Check a study, list its runs and what they cost.
+    """Check a study, list its runs, what they cost and what they can show.
 
     Hours are computed from FILE, by default from results/reference/speeds.csv where that is there.
 
@@ -93,6 +96,7 @@ def config_show(study: str, as_json: bool, each_run: bool, speeds: Path | None) 
         log.info(json.dumps([run.model_dump(mode="json") for run in plan.runs], indent=2))
         return
 
+    from capsbench.analysis.power import before_the_runs
     from capsbench.benchmarks.costs import SPEEDS, cost_lines
     from capsbench.benchmarks.networks import no_speeds, read_speeds
     from capsbench.run.networks import check_networks
@@ -108,7 +112,7 @@ def config_show(study: str, as_json: bool, each_run: bool, speeds: Path | None) 
     else:
         keys = list(dict.fromkeys(f"{run.experiment}/{run.variant}" for run in plan.runs))
         summary += f" ({', '.join(map(str, seeds))}); --runs lists each"
-    for line in (*keys, summary, "", *costs):
+    for line in (*keys, summary, "", *costs, "", "what the seeds can show", *before_the_runs(plan)):
         log.info(line)
 
 
@@ -166,9 +170,11 @@ def train_run(study: str, key: str, again: bool, results: Path) -> None:
     run = _find(plan, key)
 
     from capsbench.data import data_root
+    from capsbench.run.provenance import study_file
     from capsbench.run.train import train
 
-    train(run, results, data_root(), tracking=plan.study.tracking, again=again, runs_in_study=len(plan.runs))
+    with study_file(plan.path):
+        train(run, results, data_root(), tracking=plan.study.tracking, again=again, runs_in_study=len(plan.runs))
 
 
 @capsbench.command("evaluate")
@@ -216,48 +222,52 @@ def track(study: str, results: Path) -> None:
 
 
 @capsbench.command("tables")
-@study_argument
-@results_option
-def tables(study: str, results: Path) -> None:
+@redrawn_options
+def tables(study: str | None, results: Path, file: Path | None) -> None:
     """Rebuild the tables from the runs that exist; trains nothing.
+
+    With --runs, those of a committed reference, for which no run folders are needed.
 
     Example: capsbench tables quick
     """
-    from capsbench.analysis.tables import write_tables
+    from capsbench.analysis.collect import write_runs
+    from capsbench.analysis.reference import redraw_tables
 
-    for name, paths in write_tables(load_study(study), results).items():
+    plan, runs, folder, _ = _runs(study, results, file)
+    if file is None:
+        write_runs(runs, folder / "runs.csv")
+    for name, paths in redraw_tables(plan, runs, folder).items():
         log.info(f"{name}: {', '.join(map(str, paths))}\n")
         log.info(next(path for path in paths if path.suffix == ".md").read_text(encoding="utf-8"))
 
 
 @capsbench.command("plots")
-@study_argument
-@results_option
-def plots(study: str, results: Path) -> None:
+@redrawn_options
+def plots(study: str | None, results: Path, file: Path | None) -> None:
     """Rebuild the plots from the runs that exist; trains nothing.
+
+    With --runs, those of a committed reference; plots that are drawn from run folders then stay as they are.
 
     Example: capsbench plots quick
     """
-    from capsbench.analysis.plots import write_plots
+    from capsbench.analysis.reference import redraw_plots
 
-    plan = load_study(study)
-    for path in write_plots(plan, results, results / plan.study.name / "plots"):
+    for path in redraw_plots(*_runs(study, results, file)):
         log.info(str(path))
 
 
 @capsbench.command("report")
-@study_argument
-@results_option
-def report(study: str, results: Path) -> None:
+@redrawn_options
+def report(study: str | None, results: Path, file: Path | None) -> None:
     """Rebuild report.html from tables, plots and provenance.
+
+    With --runs, that of a committed reference, for which no run folders are needed.
 
     Example: capsbench report quick
     """
-    from capsbench.analysis.collect import collect
-    from capsbench.analysis.report import write_report
+    from capsbench.analysis.reference import redraw_report
 
-    plan = load_study(study)
-    log.info(str(write_report(plan, results, collect(plan, results))))
+    log.info(str(redraw_report(*_runs(study, results, file))))
 
 
 @capsbench.command("reference")
@@ -274,7 +284,35 @@ def reference(study: str, results: Path) -> None:
     plan = load_study(study)
     target = results / "reference" / plan.study.name
     write_reference(plan, results, collect(plan, results), target)
-    log.info(f"{target}: tables, plots, runs.csv, study.yaml, provenance.yaml")
+    log.info(f"{target}: tables, plots, report.html, runs.csv, study.yaml, provenance.yaml")
+
+
+@capsbench.command("verify")
+@click.argument(
+    "folders", metavar="[FOLDER]...", nargs=-1, type=PATH, help="A reference (default: all in results/reference)."
+)
+@results_option
+def verify(folders: tuple[Path, ...], results: Path) -> None:
+    """Compare committed references with what they are made of.
+
+    Tables are rebuilt from runs.csv and study.yaml and compared byte for byte, rows and digests with provenance.yaml,
+    commits with the git history, README.md and docs with both. Plots are not compared: fonts differ between machines.
+    Exits with 1 where something differs, and names file and line.
+
+    Example: capsbench verify results/reference/cpu
+    """
+    from capsbench.analysis.verify import references
+    from capsbench.analysis.verify import verify as compare
+
+    chosen = list(folders) or references(results)
+    if not chosen:
+        raise InputError(f"{results / 'reference'}: no reference here: no folder has a runs.csv")
+    found = compare(chosen)
+    for line in (*found.notes, *found.problems):
+        log.info(line)
+    if found.problems:
+        raise RunError(f"{len(found.problems)} problems; the lines above name them")
+    log.info(f"{', '.join(map(str, chosen))}: as committed (plots were not compared: fonts differ between machines)")
 
 
 capsbench.add_command(bench)
@@ -291,3 +329,20 @@ def _find(plan: "Plan", key: str) -> "Run":
         raise InputError(
             f"{plan.path} has no run '{key}'; {hint}'capsbench config show {plan.path}' lists them"
         ) from None
+
+
+def _runs(study: str | None, results: Path, file: Path | None) -> "tuple[Plan, pd.DataFrame, Path, Path | None]":
+    """Return a study, its runs, the folder of what is drawn, and that of results; None where there are no run folders.
+
+    The runs come from the run folders or, where it is given, from the file of a reference.
+    """
+    from capsbench.analysis.collect import collect
+    from capsbench.analysis.reference import read_reference
+    from capsbench.study.shipped import find_study
+
+    if file is not None:
+        return *read_reference(file, None if study is None else find_study(study)), file.parent, None
+    if study is None:
+        raise click.UsageError("missing argument 'STUDY', or --runs FILE")
+    plan = load_study(study)
+    return plan, collect(plan, results), results / plan.study.name, results

@@ -5,6 +5,7 @@ Messages go through logging, under the logger `capsbench`: plain lines on stdout
 
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +17,8 @@ import click
 from capsbench.errors import InputError, RunError
 
 log = logging.getLogger("capsbench")
+
+_CLEAR_LINE = "\r\x1b[K"
 
 
 class Session:
@@ -54,13 +57,22 @@ class Session:
 
 
 class _Terminal(logging.Handler):
-    """Prints messages to stdout, errors to stderr, whatever these are at the time."""
+    """Prints messages to stdout, errors to stderr, whatever these are at the time.
+
+    A message with the attribute `passing` is one that the next replaces: on a terminal it has no line of its own.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one message."""
         stream = sys.stderr if record.levelno >= logging.ERROR else sys.stdout
+        text = self.format(record)
+        start, end = "", "\n"
+        if stream.isatty():
+            start = _CLEAR_LINE  # what was written last may be a passing message, of this or of another process
+            if getattr(record, "passing", False):
+                text, end = text[: shutil.get_terminal_size().columns - 1], ""
         try:
-            print(self.format(record), file=stream, flush=True)
+            print(start + text, end=end, file=stream, flush=True)
         except BrokenPipeError:  # `capsbench train ... | head`: nobody reads on, which is no reason to stop training
             _discard(stream)
 

@@ -67,6 +67,16 @@ def results_option(function: Function) -> Function:
     return option(common_options(function))
 
 
+def redrawn_options(function: Function) -> Function:
+    """Give a command the argument STUDY, which --runs FILE makes optional, and the options of results."""
+    text = "A study file, or the name of one in configs/ (with --runs by default study.yaml beside FILE)."
+    argument = click.argument("study", metavar="[STUDY]", required=False, help=text)
+    file = click.option(
+        "--runs", "file", type=PATH, metavar="FILE", help="Read runs.csv of a reference; write beside it."
+    )
+    return argument(file(results_option(function)))
+
+
 def unofficial_option(function: Function) -> Function:
     """Give a command the option --allow-unofficial."""
     return click.option("--allow-unofficial", is_flag=True, help="Accept files with another checksum.")(function)

@@ -38,6 +38,7 @@ _NORB: dict[str, Any] = {
     "train_items": 24_300,
     "test_items": 24_300,
     "paper": "smallnorb",
+    "clusters": "object",
     "augmentation": {"brightness": 63 / 255, "contrast": 0.8},
 }
 _PAIRS: dict[str, Any] = {
@@ -46,6 +47,7 @@ _PAIRS: dict[str, Any] = {
     "objects": 2,
     "image_shape": (1, 36, 36),
     "paper": "multimnist",
+    "clusters": "digit",
     "training": {"lr_decay_every": 20_000},
 }
 _AFFINE: dict[str, Any] = {
@@ -53,6 +55,7 @@ _AFFINE: dict[str, Any] = {
     "options": affine.AffineOptions,
     "image_shape": (1, 40, 40),
     "paper": "affnist",
+    "clusters": "digit",
 }
 
 _ALL = (
@@ -103,6 +106,7 @@ _ALL = (
         train_items=60_000,
         test_items=320_000,
         paper="affnist",
+        clusters="digit",
         source="cs.toronto.edu/~tijmen/affNIST",
         licence="free, without restrictions or warranty (its page); digits CC BY-SA 3.0 (MNIST)",
     ),

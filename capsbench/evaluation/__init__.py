@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from capsbench.data import fingerprint, make_task, read_split
+from capsbench.data import make_task, read_split
 from capsbench.errors import InputError
+from capsbench.evaluation.items import shown_items
 from capsbench.evaluation.predictions import Predictions, collect_predictions
 from capsbench.models import build_model
 from capsbench.registry import PROTOCOLS
+from capsbench.run import provenance
 from capsbench.run.device import claimed_device
 from capsbench.run.folder import RunFolder, write_json, write_whole
 from capsbench.run.load import load_weights
@@ -29,7 +31,8 @@ __all__ = ["Predictions", "collect_predictions", "evaluate"]
 def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Measure a run under each protocol and write evaluations/*.json and predictions.npz.
 
-    A run that diverged gets files that say so and hold no number.
+    A run that diverged gets files that say so and hold no number. `data_fingerprint` of a result is that of the items
+    that were shown, see `Items`; run.yaml has it too, under data.shown. `commit` is that of the code that evaluated.
 
     Args:
         run: the run, as its study has it now.
@@ -55,11 +58,15 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str]) -> d
         lines = [line for result in found.values() for line in result.get("unofficial", [])]
         record["data"]["unofficial"] = list(dict.fromkeys([*record["data"]["unofficial"], *lines]))
         for result in found.values():
-            record["data"]["files"] |= result.get("files", {})
+            record["data"].setdefault("files", {}).update(result.get("files", {}))
+            if "data_fingerprint" in result:
+                record["data"].setdefault("shown", {})[result.pop("split")] = result["data_fingerprint"]
         folder.write_record(record)
     write_whole(folder.predictions_path, lambda aside: _save(aside, arrays))
+    # of which training: see analysis.collect
+    about = {"commit": provenance.commit(), "training_started": record["started"]}
     for name in found:
-        found[name] = found[name] | {"training_started": record["started"]}  # of which training: see analysis.collect
+        found[name] = found[name] | about
         write_json(folder.evaluation_path(name), found[name])
     return found
 
@@ -87,11 +94,16 @@ def _measure(
     with claimed_device(run.training.device) as device:
         for split in splits:
             raw = read_split(run.data, root, split)
-            predictions = collect_predictions(model.to(device), make_task(run.data, raw, split, device))
+            task = make_task(run.data, raw, split, device)
+            predictions = collect_predictions(model.to(device), task)
+            items = shown_items(run.data, raw, task, root)
             if split == "test":
-                arrays = predictions.arrays()
+                arrays = predictions.arrays() | items.arrays()
+            else:
+                arrays |= {f"{split}_{name}": array for name, array in (predictions.scored() | items.arrays()).items()}
             about = {
-                "data_fingerprint": fingerprint([raw.images, raw.labels, *raw.factors.values()]),
+                "split": split,
+                "data_fingerprint": items.fingerprint,
                 "unofficial": list(raw.unofficial),
                 "files": dict(raw.files),
             }

@@ -35,14 +35,17 @@ class Predictions:
     sample_targets: Tensor
     sample_reconstructions: Tensor | None
 
+    def scored(self) -> dict[str, np.ndarray]:
+        """Return scores and labels."""
+        return {"scores": self.scores.cpu().numpy(), "labels": self.labels.cpu().numpy()}
+
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what predictions.npz holds."""
+        """Return what predictions.npz holds of the test: beside scores and labels, the decoder's errors and samples."""
         named = {
-            "scores": self.scores, "labels": self.labels, "squared_errors": self.squared_errors,
-            "sample_images": self.sample_images, "sample_targets": self.sample_targets,
-            "sample_reconstructions": self.sample_reconstructions,
+            "squared_errors": self.squared_errors, "sample_images": self.sample_images,
+            "sample_targets": self.sample_targets, "sample_reconstructions": self.sample_reconstructions,
         }  # fmt: skip
-        return {name: tensor.cpu().numpy() for name, tensor in named.items() if tensor is not None}
+        return self.scored() | {name: tensor.cpu().numpy() for name, tensor in named.items() if tensor is not None}
 
 
 @torch.no_grad()

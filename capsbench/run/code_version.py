@@ -2,9 +2,10 @@
 
 It is taken over definitions (functions, classes, constants), not over files: those that a training or a table starts
 from, and all that these name, directly or not, anywhere in the package. Into the hash of a definition goes its syntax
-tree without docstrings, annotations of arguments and the words of errors and log messages, and what the names in it
-stand for. So prose, moved files, and code that a run does not use leave its version as it is; a changed constant in a
-loss changes the version of exactly the runs that use this loss.
+tree without docstrings, annotations of arguments, the words of errors and log messages, and statements that only note
+something in the record (`provenance.note_...`), and what the names in it stand for. So prose, moved files, and code
+that a run does not use leave its version as it is; a changed constant in a loss changes the version of exactly the runs
+that use this loss.
 
 Not seen are: what is looked up by a name that is made at run time (a run's network, routing, loss and data set are
 therefore named as starting points, and the facts of the data set are added); effects of importing a package, other
@@ -40,6 +41,7 @@ _NOT_FOLLOWED = (
     "capsbench.data.catalogue",
 )
 _LOGGING = ("debug", "info", "warning", "error")
+_NOTES = "note_"  # functions of capsbench.run.provenance that write into run.yaml and change nothing else
 _ONLY_NAMES = ("title", "published_on")  # what `register` is told for people
 
 Definition = tuple[str, str]  # module, name
@@ -305,12 +307,14 @@ class _Essence(ast.NodeTransformer):
 
 
 def _is_prose(statement: ast.stmt) -> bool:
-    """Tell whether a statement is a docstring, another bare constant, or a message to a logger."""
+    """Tell whether a statement is a docstring, another bare constant, a message to a logger, or notes provenance."""
     match statement:
         case ast.Expr(value=ast.Constant()):
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=attribute))):
             return attribute in _LOGGING
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="provenance"), attr=attribute))):
+            return attribute.startswith(_NOTES)
     return False
 
 

@@ -1,23 +1,122 @@
-"""What a number rests on: commit, versions, machine."""
+"""What a number rests on: commits, versions, machine, the images that were drawn, memory.
 
+Functions named `note_...` write into a record and do nothing else: the version of the code leaves out the statements
+that call them, so that what is noted never makes a finished run train again.
+"""
+
+import hashlib
 import importlib.metadata
 import platform
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    import torch
+
+    from capsbench.study import Run
+
+_STUDY: ContextVar[Path | None] = ContextVar("study file", default=None)
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlflow", "snakemake")
 
 
 def commit() -> str:
     """Return the git commit of the code, with `+changes` where package files differ from it, or `unknown`."""
-    root = Path(__file__).parent
+    root = Path(__file__).parents[1]
     head = _git(root, "rev-parse", "HEAD")
     if head is None:
         return "unknown"
     changed = _git(root, "status", "--porcelain", "--", ".")
     return head + ("+changes" if changed else "")
+
+
+@contextmanager
+def study_file(path: Path) -> Iterator[None]:
+    """Let `study_commit` speak of this study file."""
+    token = _STUDY.set(path)
+    try:
+        yield
+    finally:
+        _STUDY.reset(token)
+
+
+def study_commit() -> str:
+    """Return the git commit that the study file is at.
+
+    It is the commit checked out where the file is, with `+changes` where the file differs from it or is not in it, or
+    `unknown` outside git and where no study file is known (see `study_file`).
+    """
+    path = _STUDY.get()
+    if path is None:
+        return "unknown"
+    path = path.resolve()
+    head = _git(path.parent, "rev-parse", "HEAD")
+    if head is None:
+        return "unknown"
+    changed = _git(path.parent, "status", "--porcelain", "--ignored", "--", path.name)
+    return head + ("" if changed == "" else "+changes")
+
+
+def note_start(device: "torch.device") -> None:
+    """Forget what other trainings of this process held on a GPU."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def note_peak_memory(record: dict[str, Any], device: "torch.device") -> None:
+    """Note `peak_memory_mb` (2^20 bytes) and what it is of.
+
+    On a GPU it is the most that tensors held at once (torch.cuda.max_memory_allocated) since `note_start`. On the CPU
+    it is the most that the process had in memory since it started, Python and its libraries (about 400 MB) and the
+    data included; a process that trains several runs gives each of them the highest so far.
+    """
+    if device.type == "cuda":
+        import torch
+
+        peak, of = torch.cuda.max_memory_allocated(device), "tensors on the GPU"
+    else:
+        found = _most_resident()
+        if found is None:
+            return
+        peak, of = found, "the whole process"
+    record["peak_memory_mb"], record["peak_memory_of"] = round(peak / 2**20, 1), of
+
+
+def note_split(
+    record: dict[str, Any], run: "Run", train_indices: "torch.Tensor", validation_indices: "torch.Tensor"
+) -> None:
+    """Note which images a run was trained and validated on.
+
+    `shown`: for each of the two a sha256 of the training set's fingerprint and the indices of the images in it.
+    `validation_by`: whether validation shows other objects than training (`object`), or other pairs or images of the
+    same ones (`pair`, `image`); None without a validation set.
+    """
+    found: dict[str, Any] = record["data"]
+    parts = {"train": train_indices, "validation": validation_indices}
+    found["shown"] = {
+        name: hashlib.sha256(f"{found['fingerprint']} {indices.tolist()}".encode()).hexdigest()
+        for name, indices in parts.items()
+        if len(indices)
+    }
+    by = getattr(run.data.options, "validation_by", "image")
+    found["validation_by"] = by if len(validation_indices) else None
+
+
+def _most_resident() -> int | None:
+    """Return the most bytes that this process had in memory, or None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 def versions() -> dict[str, str]:

@@ -39,7 +39,7 @@ def first_record(run: Run) -> dict[str, Any]:
         "study": run.study, "experiment": run.experiment, "variant": run.variant, "label": run.label,
         "seed": run.seed, "digest": run.digest, "code": training_version(run),
         "started": provenance.now(),
-        "commit": provenance.commit(), "versions": provenance.versions(),
+        "commit": provenance.commit(), "study_commit": provenance.study_commit(), "versions": provenance.versions(),
         "machine": provenance.system(),
         "config": run.model_dump(mode="json", include={"data", "model", "options", "training", "matched_digest"}),
     }  # fmt: skip

@@ -1,51 +1,31 @@
-"""The MLflow store, a view of the run folders: written while a run trains, brought up to date by `capsbench track`.
+"""Logging to the MLflow store while a run trains, and `capsbench track`, which makes the store agree with the folders.
 
-The only module that imports mlflow. Everything goes through one background thread, in batches, so that training never
-waits for the store. A store that fails is reported once and then left alone. No telemetry leaves the machine.
+The store is a view of the run folders. Everything live goes through one background thread, in batches, so that
+training never waits for the store. A store that fails is reported once and then left alone.
 """
 
-import csv
 import hashlib
 import json
 import logging
-import os
 import queue
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
-from capsbench.registry import MODELS, flat_options
-from capsbench.run.folder import RunFolder, write_whole
+from capsbench.run import store_contents as contents
+from capsbench.run.folder import RunFolder
+from capsbench.run.store import Store, cell_key, milliseconds, store_uri
+from capsbench.run.store_contents import read_metrics
 from capsbench.study import Plan, Run
+
+__all__ = ["Store", "Tracker", "read_metrics", "store_uri", "track_study"]
 
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_WRITES = 5.0
 SECONDS_TO_CLOSE = 30.0
-_LARGEST_BATCH = 1000  # metrics, the limit of MLflow's API
-_NOT_METRICS = {"epoch", "step"}
-
-# before mlflow is imported
-os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-# a server that is down must not hold a run up for the many minutes of the default
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-
-
-def store_uri(results: Path) -> str:
-    """Return the store: MLFLOW_TRACKING_URI, else an SQLite file in the results folder."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or sqlite_uri(results / "mlflow.db")
-
-
-def sqlite_uri(file: Path) -> str:
-    """Return the address of an SQLite store."""
-    return f"sqlite:///{file.resolve()}"
 
 
 class Tracker:
@@ -114,168 +94,182 @@ class Tracker:
                 clock = time.perf_counter()
                 store.log_rows(run_id, rows)
                 if outcome is not None:
-                    store.close_run(run_id, outcome)
+                    store.close_run(run_id, run, outcome)
                 self.seconds += time.perf_counter() - clock
         except Exception as error:  # whatever a store does must not stop a training
             self._complain(_first_line(error))
 
 
-class Store:
-    """The MLflow store, opened (and an SQLite one made) by one process at a time. Raises mlflow's errors."""
+def track_study(plan: Plan, results: Path, *, models: bool = False) -> dict[str, int]:
+    """Bring the store up to date with all run folders of a study, and with the files that were made of them.
 
-    def __init__(self, results: Path):
-        from mlflow import MlflowClient
+    Args:
+        plan: the study.
+        results: the folder of results.
+        models: log the trained networks too, those that the store does not have yet.
 
-        for name in ("mlflow", "mlflow.store.db.utils", "alembic"):
-            logging.getLogger(name).setLevel(logging.ERROR)
-        self.results = results
-        self.uri = store_uri(results)
-        with self._lock():  # opening a store makes or migrates its tables, which two processes must not do at once
-            file = results / "mlflow.db"
-            if self.uri == sqlite_uri(file) and not file.exists():
-                # made aside: a process that is killed half-way must not leave half a store under the final name
-                write_whole(file, lambda aside: MlflowClient(sqlite_uri(aside)).search_experiments(max_results=1))
-            self._client = MlflowClient(self.uri)
-            self._client.search_experiments(max_results=1)
-
-    def open_run(self, run: Run, record: Mapping[str, Any]) -> str:
-        """Start the MLflow run of a training and log its parameters; an older one of the same key goes."""
-        experiment_id = self._experiment(run.study)
-        for old in self._find(experiment_id, run.key):
-            self._client.delete_run(old.info.run_id)
-        from mlflow.entities import Param
-
-        created = self._client.create_run(
-            experiment_id,
-            start_time=_milliseconds(record["started"]),
-            run_name=run.key,
-            tags={
-                "capsbench.key": run.key, "capsbench.digest": run.digest,
-                "capsbench.started": record["started"], "commit": record["commit"],
-            },
-        )  # fmt: skip
-        parameters = [Param(k, str(v)) for k, v in flat_parameters(run).items()]
-        self._client.log_batch(created.info.run_id, params=parameters)
-        return str(created.info.run_id)
-
-    def log_rows(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Log rows of metrics, the epoch as MLflow's step."""
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        metrics = [
-            Metric(name, float(value), now, int(row["epoch"]))
-            for row in rows
-            for name, value in row.items()
-            if name not in _NOT_METRICS and value is not None
-        ]
-        for start in range(0, len(metrics), _LARGEST_BATCH):
-            self._client.log_batch(run_id, metrics=metrics[start : start + _LARGEST_BATCH])
-
-    def close_run(self, run_id: str, record: Mapping[str, Any]) -> None:
-        """Log the outcome and end the run: FINISHED (with tag `status` ok or diverged) or FAILED."""
-        from mlflow.entities import Metric, RunTag
-
-        now = int(time.time() * 1000)
-        metrics = [Metric("parameters", record["parameters"], now, 0)] if "parameters" in record else []
-        tags = [RunTag("status", record["status"])]
-        if problem := record.get("problem") or record.get("divergence"):
-            tags.append(RunTag("problem", str(problem)))
-        self._client.log_batch(run_id, metrics=metrics, tags=tags)
-        ended = {"running": "KILLED", "failed": "FAILED"}.get(record["status"], "FINISHED")
-        self._client.set_terminated(run_id, ended)
-
-    def bring_up_to_date(self, run: Run) -> str:
-        """Make the store agree with one run folder -> `absent`, `running`, `current` or `written`."""
-        folder = RunFolder.of(self.results, run.study, run.key)
-        record = folder.read_record()
-        if record is None:
-            return "absent"
-        if record["status"] == "running":
-            return "running"
-        rows = read_metrics(folder)
-        evaluated = {p.stem: json.loads(p.read_text()) for p in sorted(folder.path.glob("evaluations/*.json"))}
-        evaluated = {k: v for k, v in evaluated.items() if v.get("training_started") == record["started"]}
-        contents = json.dumps([record["started"], record["status"], rows, evaluated])
-        signature = hashlib.sha256(contents.encode()).hexdigest()[:16]
-        found = self._find(self._experiment(run.study), run.key)
-        if [r.data.tags.get("capsbench.contents") for r in found] == [signature]:
-            return "current"
-        run_id = None
-        if len(found) == 1 and self._holds(found[0], record, len(rows)):
-            run_id = found[0].info.run_id  # logged live and whole; only the evaluations are new
-        else:
-            run_id = self.open_run(run, record)
-            self.log_rows(run_id, rows)
-            self.close_run(run_id, record)
-        for protocol, result in evaluated.items():
-            self.log_rows(run_id, [{"epoch": record.get("kept_epoch", 0), **_numbers(protocol, result)}])
-        self._client.set_tag(run_id, "capsbench.contents", signature)
-        return "written"
-
-    def _holds(self, found: Any, record: Mapping[str, Any], rows: int) -> bool:
-        if found.data.tags.get("capsbench.started") != record["started"] or "status" not in found.data.tags:
-            return False
-        if "capsbench.contents" in found.data.tags:  # evaluations of another time are in it
-            return False
-        logged = self._client.get_metric_history(found.info.run_id, "train_loss")
-        return len(logged) == rows
-
-    def _experiment(self, study: str) -> str:
-        with self._lock():
-            found = self._client.get_experiment_by_name(study)
-            return found.experiment_id if found else self._client.create_experiment(study)
-
-    def _find(self, experiment_id: str, key: str) -> list[Any]:
-        return list(self._client.search_runs([experiment_id], f"tags.`capsbench.key` = '{key}'"))
-
-    def _lock(self) -> Any:
-        if not self.uri.startswith("sqlite:///"):
-            return nullcontext()
-        self.results.mkdir(parents=True, exist_ok=True)
-        return FileLock(self.results / ".mlflow.lock")
-
-
-def track_study(plan: Plan, results: Path) -> dict[str, int]:
-    """Bring the store up to date with all run folders of a study -> how many runs were absent, written, ..."""
+    Returns:
+        How many runs were absent, running, current or written.
+    """
     store = Store(results)
+    found = store.all_runs(plan.study.name)
+    by_key: dict[str, list[Any]] = {}
+    for entry in found:
+        by_key.setdefault(entry.data.tags.get("capsbench.key", ""), []).append(entry)
     counts: dict[str, int] = {}
-    for run in plan.runs:
-        outcome = store.bring_up_to_date(run)
-        counts[outcome] = counts.get(outcome, 0) + 1
+    for cell in _cells(plan):
+        seeds = [_Seed(run, results) for run in cell]
+        for seed in seeds:
+            outcome = seed.bring_up_to_date(store, by_key.get(seed.run.key, []))
+            if models and outcome in ("current", "written"):
+                outcome = seed.add_model(store) or outcome
+            counts[outcome] = counts.get(outcome, 0) + 1
+        if any(seed.record for seed in seeds):
+            _track_variant(store, plan, seeds)
+    _track_files(store, plan, [entry for entry in found if entry.data.tags.get("kind") == "study"])
+    store.describe_study(plan.study.name, contents.study_note(plan), contents.saved_views(plan))
     return counts
 
 
-def read_metrics(folder: RunFolder) -> list[dict[str, Any]]:
-    """Read metrics.csv: one row per epoch, numbers or None."""
-    if not folder.metrics_path.exists():
-        return []
-    with folder.metrics_path.open(newline="") as file:
-        return [{k: float(v) if v else None for k, v in row.items()} for row in csv.DictReader(file)]
+class _Seed:
+    """One run folder, and the MLflow run that shows it."""
+
+    def __init__(self, run: Run, results: Path):
+        self.run = run
+        self.folder = RunFolder.of(results, run.study, run.key)
+        self.record = self.folder.read_record()
+        self.evaluated = contents.read_evaluations(self.folder, self.record) if self.record else {}
+        self.run_id: str | None = None
+        self.tags: Mapping[str, str] = {}
+
+    @property
+    def status(self) -> str:
+        """`absent`, or the status of run.yaml."""
+        return str(self.record["status"]) if self.record else "absent"
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The results of a run that ended ok."""
+        if self.record is None or self.status != "ok":
+            return {}
+        size = {contents.PARAMETERS: float(self.record["parameters"])} if "parameters" in self.record else {}
+        return contents.test_metrics(self.evaluated) | size
+
+    def bring_up_to_date(self, store: Store, found: Sequence[Any]) -> str:
+        """Make the store agree with the folder -> `absent`, `running`, `current` or `written`."""
+        if len(found) == 1:
+            self.run_id, self.tags = found[0].info.run_id, found[0].data.tags
+        if self.record is None or self.status == "running":
+            return self.status
+        rows = read_metrics(self.folder)
+        signature = _hash([contents.FORMAT, self.record["started"], self.status, rows, self.evaluated])
+        if len(found) == 1 and self.tags.get("capsbench.contents") == signature:
+            return "current"
+        # one that was logged live and whole lacks only the evaluations
+        if len(found) != 1 or not store.holds(found[0], self.record, len(rows)):
+            self.run_id, self.tags = store.open_run(self.run, self.record), {}
+            store.log_rows(self.run_id, rows, self.record["started"])
+            store.close_run(self.run_id, self.run, self.record)
+        assert self.run_id is not None
+        tested = [
+            entry for entry in contents.data_inputs(self.run, self.record, self.evaluated) if entry[0] != "training"
+        ]
+        store.log_inputs(self.run_id, tested)
+        numbers = contents.test_metrics(self.evaluated)
+        note = contents.seed_note(self.run, self.status, numbers.get("test_error"))
+        store.log_numbers(self.run_id, numbers, {"mlflow.note.content": note, "capsbench.contents": signature})
+        return "written"
+
+    def add_model(self, store: Store) -> str | None:
+        """Log the trained network if the store does not have it -> `written`, or None where nothing was to be done."""
+        if self.run_id is None or self.status != "ok" or "capsbench.model" in self.tags:
+            return None
+        from capsbench.run.store_model import log_model
+
+        log_model(store, self.run_id, self.folder)
+        return "written"
 
 
-def flat_parameters(run: Run) -> dict[str, Any]:
-    """Return what runs are filtered and compared by: study, data set, variant, seed, routing, options, protocol."""
-    flat: dict[str, Any] = {
-        "study": run.study, "experiment": run.experiment, "data_set": run.data.name,
-        "variant": run.variant, "label": run.label, "seed": run.seed, "model": run.model,
-        "routing": MODELS[run.model].facts.get("routing", "none"), "routing.iterations": "none", "decoder": "none",
-    }  # fmt: skip
-    flat.update({name: "none" if value is None else value for name, value in flat_options(run.options).items()})
-    for section in ("data", "training"):
-        for key, value in getattr(run, section).model_dump(mode="json").items():
-            inner = value.items() if isinstance(value, dict) else [("", value)]
-            flat.update({f"{section}.{key}" + (f".{k}" if k else ""): v for k, v in inner})
-    return flat
+def _track_variant(store: Store, plan: Plan, seeds: Sequence[_Seed]) -> None:
+    """Make the run of an experiment and variant agree with its seeds: means, outcome, description, children."""
+    first = seeds[0].run
+    found = store.find(first.study, "capsbench.cell", cell_key(first))
+    numbers = contents.variant_metrics([seed.numbers for seed in seeds if seed.numbers])
+    outcomes = [(seed.status, seed.numbers.get("test_error")) for seed in seeds]
+    note = contents.variant_note(plan.study.description, [seed.run for seed in seeds], outcomes)
+    records = [seed.record for seed in seeds if seed.record]
+    starts = [record["started"] for record in records]
+    signature = _hash([contents.FORMAT, first.digest, first.label, starts, numbers, note])
+    if [entry.data.tags.get("capsbench.contents") for entry in found] == [signature]:
+        return
+    run_id = _open_variant(store, first, min(starts), found)
+    tested = next((seed for seed in seeds if seed.numbers), None)
+    if tested is not None and tested.record is not None:
+        store.log_inputs(run_id, contents.data_inputs(tested.run, tested.record, tested.evaluated))
+    commits = {str(record.get("commit")) for record in records}
+    source = contents.commit_tags(commits.pop()) if len(commits) == 1 else {}
+    store.log_numbers(run_id, numbers, {"mlflow.note.content": note, "capsbench.contents": signature, **source})
+    _end_variant(store, run_id, seeds)
+    for seed in seeds:
+        if seed.run_id is not None:
+            store.client.set_tag(seed.run_id, "mlflow.parentRunId", run_id)
 
 
-def _numbers(protocol: str, result: Mapping[str, Any]) -> dict[str, float]:
-    numbers = {k: v for k, v in result.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    return {f"test_{k}" if protocol == "accuracy" else f"test_{protocol}_{k}": v for k, v in numbers.items()}
+def _open_variant(store: Store, run: Run, started: str, found: Sequence[Any]) -> str:
+    """Return an empty run of an experiment and variant: that of a live training, or one in place of an older one."""
+    wanted = {key: str(value) for key, value in contents.flat_parameters(run).items() if key != "seed"}
+    if len(found) == 1 and "capsbench.contents" not in found[0].data.tags and found[0].data.params == wanted:
+        return str(found[0].info.run_id)
+    for entry in found:  # metrics cannot be taken back
+        store.delete(entry)
+    return store.open_variant(run, started)
 
 
-def _milliseconds(time_utc: str) -> int:
-    return int(datetime.fromisoformat(time_utc).timestamp() * 1000)
+def _end_variant(store: Store, run_id: str, seeds: Sequence[_Seed]) -> None:
+    """Say whether the seeds of a variant are done: FINISHED, FAILED, RUNNING or, where some are absent, SCHEDULED."""
+    statuses = {seed.status for seed in seeds}
+    if "running" in statuses:
+        return  # a new run is RUNNING
+    if "absent" in statuses:
+        store.client.update_run(run_id, "SCHEDULED")
+        return
+    ends = [seed.record["finished"] for seed in seeds if seed.record and "finished" in seed.record]
+    status = "FAILED" if "failed" in statuses else "FINISHED"
+    store.client.set_terminated(run_id, status, milliseconds(max(ends)) if ends else None)
+
+
+def _track_files(store: Store, plan: Plan, found: Sequence[Any]) -> None:
+    """Put tables, plots and report into one run of the study, if there are any."""
+    name, folder = plan.study.name, store.results / plan.study.name
+    files = contents.study_files(folder)
+    note = contents.study_note(plan)
+    signature = _hash([contents.FORMAT, files, note])
+    if not files or [entry.data.tags.get("capsbench.contents") for entry in found] == [signature]:
+        return
+    newest = round(1000 * max((folder / path).stat().st_mtime for path in files))
+    if len(found) == 1 and store.artifacts(found[0].info.run_id) <= files.keys():
+        run_id = found[0].info.run_id
+    else:  # artifacts cannot be taken back
+        for entry in found:
+            store.delete(entry)
+        tags = {"kind": "study", **contents.source_tags(f"capsbench report {name}")}
+        run_id = store.create(name, f"study {name}", tags, newest)
+    for path in files:
+        below = Path(path).parent.as_posix()
+        store.client.log_artifact(run_id, str(folder / path), None if below == "." else below)
+    store.log_numbers(run_id, {}, {"mlflow.note.content": note, "capsbench.contents": signature})
+    store.client.set_terminated(run_id, end_time=newest)
+
+
+def _cells(plan: Plan) -> list[list[Run]]:
+    cells: dict[str, list[Run]] = {}
+    for run in plan.runs:
+        cells.setdefault(cell_key(run), []).append(run)
+    return list(cells.values())
+
+
+def _hash(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
 def _first_line(error: Exception) -> str:

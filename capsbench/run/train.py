@@ -37,6 +37,7 @@ from capsbench.run.metrics import (
     sums_over_images,
     validate,
 )
+from capsbench.run.progress import study_progress
 from capsbench.run.record import finished_status, first_record, identity
 from capsbench.run.schedule import Schedule
 from capsbench.run.tracking import Tracker
@@ -70,7 +71,7 @@ def train(
         root: the folder of raw data.
         tracking: log to MLflow.
         again: train a finished run afresh.
-        runs_in_study: for the count in progress lines.
+        runs_in_study: progress lines say how far the study is, where it has more than one.
         reached: called with each epoch once its checkpoint is safe (tests stop here).
 
     Returns:
@@ -94,12 +95,16 @@ def train(
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before CUDA starts
         folder.forget_results()
         folder.write_record(record)
-        number = len(list((results / run.study / "runs").glob("*/*/*/run.yaml")))
-        label = f"[{min(number, runs_in_study)}/{runs_in_study}] {run.key}"
+
+        def label() -> str:
+            whole = f"[{study_progress(results / run.study, runs_in_study)}] " if runs_in_study > 1 else ""
+            return whole + run.key
+
         tracker = Tracker.start(run, record, results) if tracking else Tracker.none()
         try:
             with claimed_device(run.training.device) as device:
                 record["machine"]["device"] = describe(device)
+                provenance.note_start(device)
                 _train_on(device, run, folder, record, root, tracker, label, reached)
         except KeyboardInterrupt:  # a person's doing and no fault: the run is unfinished, as after kill -9
             record["problem"] = "interrupted"
@@ -124,7 +129,7 @@ def _train_on(
     record: dict[str, Any],
     root: Path,
     tracker: Tracker,
-    label: str,
+    label: Callable[[], str],
     reached: Callable[[int], None],
 ) -> None:
     """Fill the run folder; leaves the outcome in `record`."""
@@ -177,14 +182,15 @@ def _train_on(
             tracker.log([row])
             over = _is_over(progress, schedule, training)
             if time.perf_counter() - last_line > SECONDS_BETWEEN_LINES or over:
-                log.info("%s  %s", label, _progress_line(row, schedule, progress, over))
+                line = _progress_line(row, schedule, progress, over)
+                log.info("%s  %s", label(), line, extra={"passing": not over})
                 last_line = time.perf_counter()
             reached(epoch)
         record["status"] = "ok"
     except Diverged as error:
         record["status"] = "diverged"
         record["divergence"] = {"step": error.step, **{k: float(v) for k, v in error.parts.items()}}
-        log.info("%s  diverged at %s", label, error)
+        log.info("%s  diverged at %s", label(), error)
 
     if state.best:
         model.load_state_dict(state.best)
@@ -200,6 +206,7 @@ def _train_on(
         "stuck_at_chance": _is_stuck(progress, record),
         "seconds": round(progress.seconds, 3), "finished": provenance.now(),
     }  # fmt: skip
+    provenance.note_peak_memory(record, device)
     record |= _why_stuck(record, model, run, task)
 
 
@@ -226,6 +233,7 @@ def _tasks(run: Run, root: Path, device: torch.device, record: dict[str, Any]) -
         "epoch_images": task.epoch_images, "unofficial": list(raw.unofficial), "files": dict(raw.files),
         "chance": chance(shown.labels, run.data.facts.objects, run.data.facts.num_classes),
     }  # fmt: skip
+    provenance.note_split(record, run, train_indices, validation_indices)
     return task, validation, Goal(record["match"], run.key, familiar)
 
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict
 NORB_OBJECTS = 25  # five of each class in either split
 
 Split = Literal["train", "validation", "familiar", "test"]
+# what several test images show, so that they are right or wrong together; None: each image stands for itself
+Clusters = Literal["object", "digit"]
 Table = Literal["sabour-table1", "affnist", "hinton-table1", "hinton-table2", "natural-images"]
 
 
@@ -36,7 +38,8 @@ class DataSet:
     that it is made from (digits, for pairs of digits). folder: of its raw files, below ROOT; test_folder likewise.
     augmentation: what the papers do to training images, the default of `training.augmentation`. training: defaults of
     other keys of `training`, where the papers train it by another protocol. paper: the data set of the papers that
-    this is, or stands in for. objects: in an image.
+    this is, or stands in for. objects: in an image. clusters: what several test images share, the unit that intervals
+    over its images resample: the object of smallNORB's views, the digit of transformed copies and of pairs.
     """
 
     name: str
@@ -57,6 +60,7 @@ class DataSet:
     augmentation: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     objects: int = 1
+    clusters: Clusters | None = None
     read_test: Callable[..., Any] | None = None
     download_test: Callable[[Path], None] | None = None
     test_folder: str | None = None

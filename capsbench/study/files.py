@@ -25,6 +25,29 @@ LARGEST_FILE = 1 << 20  # bytes
 DEEPEST = 40  # lists and mappings in one another
 MOST_VALUES = 50_000  # values of a file, with every alias (*name) written out
 
+SCHEMA = 2  # the format of study files; in 1 options of routings, losses and decoders had no groups
+_READ_BY = {1: "capsbench 0.1"}  # schema -> the last version that reads it
+# What files of older versions have, by the last words of the key -> what took its place.
+_REMOVED = {
+    "training.stop_at_familiar_accuracy": "'match: VARIANT' took its place: stop at the familiar error of that "
+    "variant's run",
+    "loss.scale": "'schedule' took its place: linear (H18) or authors, the schedule that scale 50,000 gave",
+    "loss.start": "'schedule' took its place: linear (H18) or authors, the schedule that start 0.2 gave",
+    "loss.growth": "'schedule' took its place: linear (H18) or authors, the schedule that growth 0.79 gave",
+    "loss.centre": "'schedule' took its place: linear (H18) or authors, the schedule that centre -4 gave",
+}
+# Options of schema 1, now in groups.
+_GROUPED = {
+    "iterations": "routing.iterations", "detach": "routing.detach", "damping": "routing.damping",
+    "inverse_temperature": "routing.inverse_temperature", "variance_floor": "routing.variance_floor",
+    "capsule_bias": "routing.bias", "reconstruction": "decoder, null for none",
+    "decoder_hidden": "decoder.hidden", "decoder_input": "decoder.input", "decoder_dropout": "decoder.dropout",
+    "decoder_channels": "decoder.width", "reconstruction_weight": "decoder.weight",
+    "margin_loss_weight": "loss.weight", "positive_margin": "loss.positive_margin",
+    "negative_margin": "loss.negative_margin", "negative_weight": "loss.negative_weight", "parameters": "matched_to",
+    "spread_margin_scale": "loss.schedule",
+}  # fmt: skip
+
 
 class _Loader(yaml.SafeLoader):
     """YAML as people expect it: 1e-3 is a number, yes and no are words, a key given twice is an error.
@@ -122,7 +145,33 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
         raise InputError(f"{path}: a study is a mapping of keys (name, seeds, experiments, variants, ...)")
+    _check_schema(raw, path)
     return raw
+
+
+def _check_schema(raw: Mapping[str, Any], path: Path) -> None:
+    """Refuse a file of another format. One that does not say is taken as one of today's."""
+    found = raw.get("schema", SCHEMA)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise InputError(f"{path}: schema: {str(found)[:30]!r} is no number of a format; today's is {SCHEMA}")
+    if found > SCHEMA:
+        raise InputError(
+            f"{path}: schema {found} is of a newer capsbench; this is {_version()}, which reads schema {SCHEMA}: "
+            "install the version that wrote the study"
+        )
+    if found < SCHEMA:
+        raise InputError(
+            f"{path}: schema {found} is read by {_READ_BY[found]}; this is {_version()}, which reads schema {SCHEMA}"
+        )
+
+
+def _version() -> str:
+    import importlib.metadata
+
+    try:
+        return f"capsbench {importlib.metadata.version('capsbench')}"
+    except importlib.metadata.PackageNotFoundError:  # a folder on the path, not installed
+        return "this capsbench"
 
 
 def _text(path: Path) -> str:
@@ -175,6 +224,8 @@ def _one_line(errors: list[Any], model: type[BaseModel], raw: Any, where: str, e
     if (wrong := unknown_member(first, key.removesuffix(".name"))) is not None:
         return f"{key.removesuffix('.name')}: {wrong}"
     match first["type"]:
+        case "extra_forbidden" if (instead := _took_its_place(key)) is not None:
+            text = f"is no key any more: {instead}"
         case "extra_forbidden":
             allowed = _keys_beside(model, first["loc"])
             near = difflib.get_close_matches(path[-1], allowed, n=1)
@@ -194,12 +245,22 @@ def _one_line(errors: list[Any], model: type[BaseModel], raw: Any, where: str, e
     return f"{key}: {text}" if key else text
 
 
+def _took_its_place(key: str) -> str | None:
+    """Say what took the place of a key that older versions had; None for any other."""
+    last = ".".join(key.split(".")[-2:])
+    if last in _REMOVED:
+        return _REMOVED[last]
+    group, _, option = last.partition(".")
+    return f"it is now {_GROUPED[option]}" if group in ("options", "grid") and option in _GROUPED else None
+
+
 def _keys_beside(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
     """List the keys that are allowed where an unknown one was found."""
     place: Any = model
     for part in loc[:-1]:
         place = _step(place, part)
-    keys = list(place.model_fields) if inspect.isclass(place) and issubclass(place, BaseModel) else []
+    fields = place.model_fields if inspect.isclass(place) and issubclass(place, BaseModel) else {}
+    keys = [field.alias or name for name, field in fields.items()]
     return [key for key in keys if not (key == "name" and place is model and issubclass(model, Options))]
 
 

@@ -10,7 +10,9 @@ from capsbench.registry import MODELS, no_such
 from capsbench.study.contrasts import Contrast, expand_contrasts
 from capsbench.study.data_sets import Table, catalogue
 from capsbench.study.files import check, read_yaml, refuse
+from capsbench.study.plots import plots_of
 from capsbench.study.schema import Data, Run, Study, Training
+from capsbench.study.tables import check_own_tables
 from capsbench.study.validation import check_data, check_matches, check_protocol, data_defaults, layered
 
 
@@ -37,9 +39,10 @@ class Plan:
 
     @property
     def tables(self) -> list[str]:
-        """Return the tables that the study asks for; if it names none, those in which any of its runs stands."""
-        if self.study.tables is not None:
-            return list(self.study.tables)
+        """Return the papers' tables that the study names; if it names none, those in which any of its runs stands."""
+        named = [name for name in self.study.tables or [] if isinstance(name, str)]
+        if named or self.study.tables == []:
+            return [name for name in named if name in get_args(Table)]
         there = {run.table for run in self.runs}
         return [name for name in get_args(Table) if name in there]
 
@@ -62,6 +65,10 @@ def load_plan(path: Path) -> Plan:
             refuse(path, f"experiments.{experiment}", f"variant '{variant}' is there twice, from a grid")
     bases = {name: experiment.variants or list(study.variants) for name, experiment in study.experiments.items()}
     contrasts = expand_contrasts(path, study.contrasts, bases, study.variants, runs)
+    families = [contrast.family for contrast in contrasts]
+    check_own_tables(path, study.tables or [], [run.variant for run in runs], list(study.experiments), families)
+    if "plots" not in study.model_fields_set:
+        study = study.model_copy(update={"plots": plots_of(runs, bool(contrasts), study.plots)})
     return Plan(path, study, data, runs, contrasts)
 
 
@@ -98,7 +105,7 @@ def _run(study: Study, experiment: str, data: Data, cells: Mapping[str, "_Cell"]
     matched = None if cell.training.match is None else cells[cell.training.match]
     return Run(
         study=study.name, experiment=experiment, variant=cell.name, label=cell.label, seed=seed,
-        data=data, model=cell.model, options=cell.options, training=cell.training,
+        data=data.drawn_for(seed), model=cell.model, options=cell.options, training=cell.training,
         matched_digest=None if matched is None else _run(study, experiment, data, cells, matched, seed).digest,
     )  # fmt: skip
 

@@ -6,17 +6,21 @@ The options of data sets and networks are checked against their own declarations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 
 from capsbench.registry import PROTOCOLS, Count, Fraction, NonNegative, Positive, Said, no_such
 from capsbench.study.contrasts import Family
-from capsbench.study.data_sets import DataOptions, DataSet, Table, catalogue
+from capsbench.study.data_sets import DataOptions, DataSet, catalogue
+from capsbench.study.tables import AnyTable
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
-Plot = Literal["learning_curves", "error_by_variant", "contrasts", "routing_iterations", "reconstructions"]
+Plot = Literal[
+    "contrasts", "published", "error_by_variant", "learning_curves", "routing_iterations", "accuracy_cost",
+    "familiar_novel", "coupling_entropy", "reconstructions",
+]  # fmt: skip
 
 
 def _is_protocol(name: str) -> str:
@@ -167,7 +171,14 @@ class Data(Strict):
     validation_images: Annotated[int, Field(ge=0)] = Field(
         0, description="held out of the training set before it is cut down, stratified"
     )
-    split_seed: Seed = Field(0, description="draws the validation set and the cut; the same for all runs")
+    split: Literal["fixed", "per_seed"] = Field(
+        "fixed",
+        description="fixed: all runs are trained on the same images; per_seed: each seed draws its own validation set "
+        "and cut, so that an interval over seeds covers the choice of images too",
+    )
+    split_seed: Seed = Field(
+        0, description="draws the validation set and the cut; with split: per_seed the seed of the run is added to it"
+    )
     allow_unofficial: bool = Field(
         False, description="use files whose checksum is not the official one, marked in every table"
     )
@@ -176,6 +187,21 @@ class Data(Strict):
     def facts(self) -> DataSet:
         """Return what is known of the data set."""
         return catalogue()[self.name]
+
+    @model_validator(mode="after")
+    def _draws_something(self) -> Self:
+        if self.split == "per_seed" and self.train_images is None and not self.validation_images:
+            raise ValueError(
+                "split: per_seed draws nothing, all runs see the whole training set; set train_images or "
+                "validation_images, or leave split out"
+            )
+        return self
+
+    def drawn_for(self, seed: int) -> Self:
+        """Return the data of one run: `split_seed` is then what its validation set and cut are drawn by."""
+        if self.split == "fixed":
+            return self
+        return self.model_copy(update={"split_seed": (self.split_seed + seed) % 2**31})
 
     @property
     def trained_images(self) -> int:
@@ -224,6 +250,7 @@ class Variant(Strict):
 class Study(Strict):
     """A whole study, as its file has it."""
 
+    schema_: Literal[2] = Field(2, alias="schema", description="number of this format; files of another are refused")
     name: Name = Field(description="results go to results/NAME/")
     description: str = Field("", description="shown in the report")
     seeds: Annotated[list[Seed], Field(min_length=1, description="one run per seed")]
@@ -236,10 +263,11 @@ class Study(Strict):
     contrasts: dict[Name, Family] | None = Field(
         None, description="family -> pairs of variants to compare at equal seeds; null: each axis of each grid"
     )
-    tables: list[Table] | None = Field(None, description="null: those of the papers whose data sets are there")
+    tables: list[AnyTable] | None = Field(
+        None, description="tables by name, and own ones; null, or own ones alone: all that have something to show"
+    )
     plots: list[Plot] = Field(
-        ["learning_curves", "error_by_variant", "contrasts", "routing_iterations", "reconstructions"],
-        description="figures to draw",
+        list(get_args(Plot)), description="figures to draw; by default those of them that the study gives something"
     )
     tracking: bool = Field(True, description="log to MLflow")
 
@@ -297,7 +325,9 @@ class Run(Strict):
     @property
     def digest(self) -> str:
         """Hash of what decides the result: the same digest means the same training (device aside)."""
-        facts = self.model_dump(mode="json", exclude={"study": True, "label": True, "training": {"device"}})
+        # data.split: the images that a run draws follow from its split_seed
+        aside: dict[str, Any] = {"study": True, "label": True, "training": {"device"}, "data": {"split"}}
+        facts = self.model_dump(mode="json", exclude=aside)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

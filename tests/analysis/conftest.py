@@ -153,6 +153,9 @@ def _write_evaluations(
     write_json(folder.evaluation_path("familiar"), {**about_familiar, **OF_THIS})
     targets = SAMPLES if per_digit is None else PAIR_SOURCES
     arrays = {"sample_images": SAMPLES if per_digit is None else targets.max(axis=1), "sample_targets": targets}
+    classes = np.arange(10) if per_digit is None else np.stack([np.arange(9), np.arange(1, 10)], axis=1)
+    arrays |= {"labels": classes, "scores": np.zeros((len(classes), 10), dtype=np.float32)}
+    np.put_along_axis(arrays["scores"], classes.reshape(len(classes), -1), 1, axis=1)  # all predicted right
     if run.options.get("decoder"):
         write_json(folder.evaluation_path("reconstruction"), {"status": "ok", "squared_error": 20.5, **OF_THIS})
         arrays["sample_reconstructions"] = 255 - targets

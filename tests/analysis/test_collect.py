@@ -2,7 +2,8 @@ import pandas as pd
 import pytest
 from studies import NOVEL
 
-from capsbench.analysis.collect import collect, learning_curves, write_runs
+from capsbench.analysis.collect import NUMBERS as ALL_NUMBERS
+from capsbench.analysis.collect import collect, learning_curves, read_runs, runs_of_plan, write_runs
 from capsbench.errors import InputError
 
 UNOFFICIAL = ("train-dat.mat: md5 12, the official file's is 34", "test-dat.mat: md5 5, the official file's is 6")
@@ -76,7 +77,9 @@ def test_a_label_that_two_variants_share_also_names_the_variant(make_plan, study
 def test_a_study_that_has_not_run_is_all_missing(plan, results):
     frame = collect(plan, results)
     assert list(frame["status"]) == ["missing"] * 9
-    assert "test_error" not in frame
+    assert frame[list(ALL_NUMBERS)].isna().all(axis=None)
+    write_runs(frame, results / "runs.csv")
+    pd.testing.assert_frame_equal(read_runs(results / "runs.csv"), frame)
 
 
 def test_runs_csv_holds_the_frame(mixed, results, tmp_path):
@@ -85,6 +88,117 @@ def test_runs_csv_holds_the_frame(mixed, results, tmp_path):
     read = pd.read_csv(tmp_path / "new/runs.csv")
     assert list(read.columns) == list(frame.columns)
     assert list(read["test_error"].dropna()) == [1.25, 2.0, 3.0]
+
+
+ODD = """\
+name: odd
+seeds: [0, 1, 2]
+training: {epochs: 2}
+experiments: {digits: {data: {name: digits}}}
+variants:
+  capsnet: {model: capsnet, label: 'CapsNet, "r" = 1,5', options: {decoder: null}}
+  em: {model: capsnet, label: "3", options: {routing: em, loss: spread}}
+  cnn: {model: cnn_matched, label: nan}
+  conv: {model: cnn_sabour_mnist, options: {conv_channels: [16, 16, 8]}}
+"""
+
+
+@pytest.fixture
+def odd(make_plan, write_run):
+    """Values that a csv file easily makes something else of: words like numbers, lists, truths beside nothing."""
+    plan = make_plan(ODD)
+    write_run(plan.runs[0], error=1 / 3, stuck_at_chance=True, diagnostics=[{"iteration": 1, "entropy": 1.0}])
+    write_run(plan.runs[1], unofficial=UNOFFICIAL, steps=38, peak_memory_mb=812.5)
+    write_run(plan.runs[2], "diverged")
+    write_run(plan.runs[3], familiar=3.7, match={"run": "digits/cnn/seed0", "overshoot": 0.04})
+    write_run(plan.runs[4], "failed")
+    write_run(plan.runs[6], per_digit=0.1 + 0.2)
+    return plan
+
+
+def test_a_frame_that_was_written_is_read_back_with_its_values_and_types(odd, results, tmp_path):
+    frame = collect(odd, results)
+    write_runs(frame, tmp_path / "runs.csv")
+    read = read_runs(tmp_path / "runs.csv")
+    pd.testing.assert_frame_equal(read, frame)
+    assert read.loc[0, "stuck_at_chance"] is True
+    assert read.loc[1, "stuck_at_chance"] is False
+    assert read.loc[0, "test_error"] == 1 / 3
+    assert list(read["label"][::3]) == ['CapsNet, "r" = 1,5', "3", "nan", "conv"]
+    assert read.loc[9, "option.conv_channels"] == [16, 16, 8]
+    assert read.loc[0, "option.routing.detach"] is False
+    assert read.loc[[0, 2], "unofficial"].to_list()[0] == ""
+    assert pd.isna(read.loc[2, "unofficial"])
+    write_runs(read, tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "runs.csv").read_bytes()
+
+
+def test_types_do_not_depend_on_which_runs_are_there(odd, results, tmp_path):
+    before = collect(odd, results)
+    columns = list(before.columns)
+    for run in odd.runs:
+        (results / "odd/runs" / run.key / "run.yaml").unlink(missing_ok=True)
+    assert list(collect(odd, results).columns) == columns
+
+
+def test_steps_and_memory_are_those_of_the_record_where_it_has_them(odd, results):
+    frame = collect(odd, results)
+    assert frame.loc[1, ["steps", "peak_memory_mb"]].to_list() == [38, 812.5]
+    assert frame.loc[0, ["steps", "peak_memory_mb"]].isna().all()
+
+
+def test_a_file_of_an_older_version_is_read_and_takes_labels_and_options_from_its_study(mixed, results, tmp_path):
+    frame = collect(mixed, results)
+    older = frame.drop(columns=["label", "steps", "peak_memory_mb", "stuck_at_chance", "matched_to", "diagnostics"])
+    write_runs(older.rename(columns={"option.routing.iterations": "option.iterations"}), tmp_path / "runs.csv")
+    read = read_runs(tmp_path / "runs.csv")
+    assert list(read["label"]) == list(read["variant"])
+    assert read["stuck_at_chance"].isna().all()
+    assert list(read["option.iterations"].dropna()) == [1, 1, 1, 3, 3, 3]
+    today = runs_of_plan(mixed, read.iloc[::-1])
+    assert list(today.columns) == list(frame.columns)
+    assert list(today["label"]) == list(frame["label"])
+    pd.testing.assert_frame_equal(today.drop(columns="stuck_at_chance"), frame.drop(columns="stuck_at_chance"))
+
+
+def test_runs_of_another_study_are_refused(mixed, make_plan, study_text, results):
+    frame = collect(mixed, results)
+    fewer = make_plan(study_text.replace("[0, 1, 2]", "[0, 1]"))
+    with pytest.raises(InputError, match=r"capsnet-iterations1/seed2 is no run of .*study\.yaml"):
+        runs_of_plan(fewer, frame)
+    with pytest.raises(InputError, match="capsnet-iterations1/seed0 is not among the runs"):
+        runs_of_plan(mixed, frame[1:])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (",test_error,", ",test_eror,", "no column 'test_error'"),
+        (",1.25,", ",1.2x5,", ":2: test_error is '1.2x5', which is no number"),
+        (",1.25,", ",", ":2: has .* values for"),
+        (",False,", ",Flase,", None),
+        ("small_study,digits", "", "no runs.csv"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_line(mixed, results, tmp_path, old, new, words):
+    path = tmp_path / "runs.csv"
+    write_runs(collect(mixed, results), path)
+    text = path.read_text()
+    assert old in text
+    if words is None:  # the last truth of the first row is whether it was stuck
+        first = text.splitlines()[1]
+        path.write_text(text.replace(first, first[: first.rindex("False")] + "Flase,"))
+        words = ":2: stuck_at_chance is 'Flase'"
+    else:
+        path.write_text(text.replace(old, new, 1) if new else "")
+    with pytest.raises(InputError, match=words) as raised:
+        read_runs(path)
+    assert str(raised.value).startswith(str(path))
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"nosuch\.csv: cannot be read"):
+        read_runs(tmp_path / "nosuch.csv")
 
 
 def test_learning_curves_are_of_runs_that_ended_well_under_this_configuration(mixed, results):

@@ -10,7 +10,8 @@ import pytest
 from capsbench.analysis.collect import collect
 from capsbench.analysis.contrasts import compare, label_of, sentence
 from capsbench.analysis.statistics import PairedSummary, summarise_pairs
-from capsbench.analysis.tables import write_contrasts, write_tables
+from capsbench.analysis.tables import write_table, write_tables
+from capsbench.analysis.tables.contrasts import contrasts_table
 from capsbench.study import Contrast
 
 REFERENCE = Path(__file__).parents[2] / "results/reference/cpu/runs.csv"
@@ -231,7 +232,7 @@ def written(make_plan, write_run, results):
             write_run(run, error=error, unofficial=lines)
         else:
             write_run(run, "diverged")
-    return write_contrasts(plan, collect(plan, results), results / "tables")
+    return write_table(contrasts_table(plan, collect(plan, results)), results / "tables")
 
 
 def test_the_csv_holds_the_numbers(written):
@@ -280,16 +281,16 @@ def test_latex_has_five_columns_and_is_escaped(written):
 
 
 def test_contrasts_are_among_the_tables_of_a_study(five, make_plan, results):
-    assert [path.name for path in write_tables(five, results)["contrasts"]] == [
+    assert [path.name for path in write_tables(five, collect(five, results), results / "tables")["contrasts"]] == [
         f"contrasts.{ending}" for ending in ("csv", "md", "tex")
     ]
     without = make_plan(FIVE + "contrasts: {}\n")
-    assert "contrasts" not in write_tables(without, results)
+    assert "contrasts" not in write_tables(without, collect(without, results), results / "tables")
 
 
 def test_a_study_that_has_not_run_shows_nothing(five, results):
     table = compare(five.contrasts, collect(five, results))
     assert list(table["n"]) == [0, 0]
     assert set(table["shows"]) == {"no seed to compare; dropped: both are missing in 5 seeds"}
-    paths = write_contrasts(five, collect(five, results), results / "tables")
+    paths = write_table(contrasts_table(five, collect(five, results)), results / "tables")
     assert "0 of 5" in paths[1].read_text()

@@ -1,8 +1,17 @@
+import hashlib
+import json
+import logging
+import subprocess
+
+import pandas as pd
 import pytest
 import yaml
 
-from capsbench.analysis.collect import collect, write_runs
-from capsbench.analysis.reference import write_reference
+from capsbench.analysis.collect import collect, read_runs, write_runs
+from capsbench.analysis.correct_bits import read_correct
+from capsbench.analysis.plots import NEED_RUN_FOLDERS
+from capsbench.analysis.reference import read_reference, redraw, write_reference
+from capsbench.analysis.tables import table_names
 from capsbench.errors import InputError
 
 
@@ -53,9 +62,10 @@ def test_a_reference_holds_the_tables_of_its_data_sets_and_their_files(plan, wri
     line = "train-dat.mat: md5 12, the official file's is 34"
     write_all(plan, write_run, unofficial=(line,))
     target = refer()
-    assert sorted(path.name for path in (target / "tables").iterdir()) == [
-        f"{name}.{ending}" for name in ("contrasts", "sabour-table1") for ending in ("csv", "md", "tex")
-    ]
+    assert {"contrasts", "sabour-table1"} <= set(table_names(plan))
+    assert {path.name for path in (target / "tables").iterdir()} == {
+        f"{name}.{ending}" for name in table_names(plan) for ending in ("csv", "md", "tex")
+    }
     provenance = yaml.safe_load((target / "provenance.yaml").read_text())
     assert provenance["runs"][-1]["data"]["unofficial"] == [line]
     assert provenance["summary"]["not the official files (digits)"] == line
@@ -89,3 +99,81 @@ def test_runs_of_code_that_is_not_committed_are_refused(plan, write_run, refer, 
         refer()
     assert commit in str(raised.value)
     assert not (tmp_path / "reference").exists()
+
+
+def test_provenance_names_what_measured_and_drew_the_numbers_and_what_the_files_hold(plan, write_run, refer, results):
+    write_all(plan, write_run, study_commit="1" * 40, peak_memory_mb=612.5)
+    for run in plan.runs:
+        path = results / "small_study/runs" / run.key / "evaluations/accuracy.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"commit": "2" * 40}))
+    target = refer()
+    provenance = yaml.safe_load((target / "provenance.yaml").read_text())
+    for name in ("runs.csv", "study.yaml"):
+        assert provenance["files"][name] == hashlib.sha256((target / name).read_bytes()).hexdigest()
+    assert len(provenance["analysis_commit"].removesuffix("+changes")) in (40, len("unknown"))
+    last = provenance["runs"][-1]
+    assert (last["study_commit"], last["peak_memory_mb"]) == ("1" * 40, 612.5)
+    assert (last["test_error"], last["evaluation_commit"]) == (1.0, "2" * 40)
+    assert len({run["row"] for run in provenance["runs"]}) == 9
+
+
+def test_a_reference_is_redrawn_from_its_files_alone(plan, write_run, refer, tmp_path, results, caplog):
+    write_all(plan, write_run)
+    target = refer()
+    frame = collect(plan, results)
+    committed = {path.name: path.read_bytes() for path in (target / "tables").iterdir()}
+    kept = (target / "plots/learning_curves.svg").read_bytes()
+    for path in [*(target / "tables").iterdir(), target / "plots/error_by_variant.svg", target / "report.html"]:
+        path.unlink()
+    (target / "tables/of-before.md").write_text("old")
+    (results / "small_study").rename(tmp_path / "lost")
+
+    read_plan, runs = read_reference(target / "runs.csv")
+    pd.testing.assert_frame_equal(runs, frame)
+    with caplog.at_level(logging.INFO, logger="capsbench"):
+        redraw(read_plan, runs, target)
+    assert {path.name: path.read_bytes() for path in (target / "tables").iterdir()} == committed
+    assert "<svg" in (target / "plots/error_by_variant.svg").read_text()
+    assert (target / "plots/learning_curves.svg").read_bytes() == kept
+    assert "0123456789abcdef" in (target / "report.html").read_text()
+    (said,) = [message for message in caplog.messages if "without run folders" in message]
+    for name in set(NEED_RUN_FOLDERS) & set(plan.study.plots):
+        assert name in said
+
+
+def test_runs_need_their_study(plan, write_run, refer, make_plan, study_text):
+    write_all(plan, write_run)
+    target = refer()
+    (target / "study.yaml").unlink()
+    with pytest.raises(InputError, match=r"no study\.yaml beside it"):
+        read_reference(target / "runs.csv")
+    other = make_plan(study_text.replace("[0, 1, 2]", "[0, 1]"))
+    with pytest.raises(InputError, match="seed2 is no run of"):
+        read_reference(target / "runs.csv", other.path)
+
+
+def test_a_reference_keeps_which_images_were_right(plan, write_run, refer):
+    write_all(plan, write_run)
+    target = refer()
+    assert set(read_correct(target / "correct.npz").right) <= set(read_runs(target / "runs.csv")["key"])
+
+
+def git(folder, *arguments: str) -> None:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+def test_a_study_that_is_not_committed_as_it_is_is_refused(plan, write_run, refer, tmp_path):
+    write_all(plan, write_run)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "nothing")
+    with pytest.raises(InputError, match=r"study\.yaml: is not committed"):
+        refer()
+    git(tmp_path, "add", "study.yaml")
+    git(tmp_path, "commit", "-q", "-m", "the study")
+    assert len(yaml.safe_load((refer() / "provenance.yaml").read_text())["study_commit"]) == 40
+    before = (tmp_path / "reference/provenance.yaml").read_text()
+    plan.path.write_text(plan.path.read_text() + "# a word\n")
+    with pytest.raises(InputError, match=r"study\.yaml: is not committed as it is"):
+        refer()
+    assert (tmp_path / "reference/provenance.yaml").read_text() == before

@@ -1,14 +1,16 @@
-import base64
 import re
 import subprocess
 import sys
+from base64 import b64decode
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
 
-from capsbench.analysis.collect import collect
+from capsbench.analysis.collect import collect, learning_curves
+from capsbench.analysis.conclusion import findings
 from capsbench.analysis.plots import write_plots
-from capsbench.analysis.report import summarise_provenance, write_report
+from capsbench.analysis.report import MOST_BYTES, summarise_provenance, write_report
 
 WITHOUT_MLFLOW = """
 import sys
@@ -21,42 +23,69 @@ class Refuse:
 sys.meta_path.insert(0, Refuse)
 from pathlib import Path
 
-from capsbench.analysis.collect import collect
+from capsbench.analysis.collect import collect, learning_curves
 from capsbench.analysis.plots import write_plots
-from capsbench.analysis.report import write_report
+from capsbench.analysis.report import summarise_provenance, write_report
 from capsbench.study import load_plan
 
 plan, results = load_plan(Path(sys.argv[1])), Path(sys.argv[2])
-runs = collect(plan, results)
-write_plots(plan, results, results / "small_study/plots")
-write_report(plan, results, runs)
+runs, folder = collect(plan, results), results / "small_study"
+write_plots(plan, runs, folder / "plots", results)
+write_report(plan, runs, folder, summarise_provenance(plan, results), learning_curves(plan, results))
 """
-PLOTTED = "plots: [error_by_variant, reconstructions]\n"
+PLOTTED = "plots: [error_by_variant, contrasts]\n"
 
 
 class Page(HTMLParser):
-    """What a reader sees of a page: its words by tag, its images."""
+    """What a reader sees of a page: its words by tag, its images, its links, its tables as grids of words."""
 
     def __init__(self, text: str):
         super().__init__()
+        self.text = text
         self.tags: list[str] = []
         self.words: dict[str, list[str]] = {}
+        self.ids: list[str] = []
         self.images: list[str] = []
+        self.links: list[str] = []
+        self.rows: list[list[str]] = []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
+        found = dict(attributes)
+        if "id" in found:
+            self.ids.append(found["id"])
         if tag == "img":
-            self.images.append(dict(attributes)["src"])
+            self.images.append(found["src"])
+        if tag == "a":
+            self.links.append(found["href"])
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
 
     def handle_data(self, data):
         if data.strip():
             self.words.setdefault(self.tags[-1], []).append(data.strip())
+            if self.rows and self.rows[-1]:
+                self.rows[-1][-1] += data.strip() + " "
+
+    def row(self, start: str) -> list[str]:
+        """Return the first row whose first words are these."""
+        return next([word.strip() for word in row] for row in self.rows if row and row[0].startswith(start))
+
+    def says(self, text: str) -> bool:
+        return any(text in word for words in self.words.values() for word in words)
 
 
 @pytest.fixture
 def page_of(results):
-    return lambda plan: Page(write_report(plan, results, collect(plan, results)).read_text(encoding="utf-8"))
+    def write(plan) -> Page:
+        facts = (summarise_provenance(plan, results), learning_curves(plan, results))
+        path = write_report(plan, collect(plan, results), results / plan.study.name, *facts)
+        return Page(path.read_text(encoding="utf-8"))
+
+    return write
 
 
 @pytest.fixture
@@ -68,41 +97,124 @@ def half_done(make_plan, study_text, write_run):
     return plan
 
 
+def plot(plan, results):
+    write_plots(plan, collect(plan, results), results / "small_study/plots", results)
+
+
 def test_the_page_is_written_where_people_look_for_it(plan, results):
-    assert write_report(plan, results, collect(plan, results)) == results / "small_study/report.html"
+    folder = results / "small_study"
+    assert write_report(plan, collect(plan, results), folder, {}) == folder / "report.html"
 
 
-def test_the_page_holds_the_table(half_done, page_of):
-    words = page_of(half_done).words
-    assert words["h1"] == ["small_study"]
-    assert {"ours (error %)", "n", "verdict"} <= set(words["th"])
-    assert {"1.50 ± 0.00", "3 of 3", "1 of 3, 1 diverged", "no published value"} <= set(words["td"])
-    assert any(text == "Runs: 4 ok, 4 missing, 1 diverged." for text in words["p"])
+def test_the_question_and_the_conclusion_stand_first(half_done, page_of, results):
+    page = page_of(half_done)
+    assert page.words["h1"] == ["small_study"]
+    assert "two variants on digits" in page.words["p"]
+    said = findings(half_done, collect(half_done, results))
+    headings = [unescape(text) for text in re.findall("<strong>(.*?)[:.]</strong>", page.text)]
+    assert headings == [found.heading for found in said]
+    assert all(page.says(item) for found in said for item in found.items)
+    assert page.says("digits is not mnist")
+    assert page.text.index("<strong>") < page.text.index("<table")
+
+
+def test_the_verdict_stands_beside_our_number(half_done, page_of):
+    page = page_of(half_done)
+    assert [word.strip() for word in page.rows[0]][:3] == ["variant", "ours (error %)", "verdict"]
+    assert page.row("capsnet-iterations1")[:3] == ["capsnet-iterations1 digits", "1.50 ± 0.00", "not comparable"]
+    assert "3 of 3" in page.row("capsnet-iterations1")
+    assert "1 of 3 1 diverged" in page.row("capsnet-iterations3")
+    assert page.row("cnn_matched")[:3] == ["cnn_matched digits", "-", "not run"]
+
+
+def test_coverage_counts_runs_and_published_values(half_done, page_of):
+    page = page_of(half_done)
+    assert page.says("4 ok, 4 missing, 1 diverged")
+    facts = dict(zip(page.words["dt"], page.words["dd"], strict=True))
+    assert facts["variants with a result"] == "2 of 3"
+    assert facts["with a verdict"] == "0 of 2"  # the digits are a stand-in
+
+
+def test_each_cell_leads_to_its_runs_and_what_it_was(half_done, page_of):
+    page = page_of(half_done)
+    anchors = [link[1:] for link in page.links if link.startswith("#cell-")]
+    assert {"cell-1", "cell-2", "cell-3"} <= set(anchors)
+    assert set(page.links) <= {f"#{name}" for name in page.ids}  # all lead somewhere
+    for run in half_done.runs:
+        assert page.row(run.key)
+    assert page.row(half_done.runs[0].key)[1:3] == ["ok", "1.50"]
+    assert page.row(half_done.runs[4].key)[1:3] == ["diverged", "-"]
+    configurations = [word for word in page.words["pre"] if word.startswith("data:")]
+    assert len(configurations) == 3
+    assert "iterations: 3" in configurations[1]
+    assert page.tags.count("svg") == 2  # of the cells with runs
+    assert page.tags.count("polyline") == 4  # one per run that ended
+
+
+def test_without_run_folders_the_page_has_no_curves(half_done, results):
+    path = write_report(half_done, collect(half_done, results), results / "small_study", {"commit": "0123"})
+    page = Page(path.read_text(encoding="utf-8"))
+    assert "svg" not in page.tags
+    assert page.row("capsnet-iterations1")[1] == "1.50 ± 0.00"
+    assert "0123" in page.words["dd"]
+
+
+def test_contrasts_say_what_is_shown_and_no_more(plan, write_run, page_of):
+    for run in plan.runs:
+        write_run(
+            run, error={"capsnet-iterations1": 5.0, "capsnet-iterations3": 4.0}.get(run.variant, 3.0) + run.seed / 10
+        )
+    row = next(row for row in page_of(plan).rows if row and "against" in row[0])
+    assert row[2].strip() == "not shown"  # the same in every seed: no spread, no interval
+    for run in plan.runs[:6]:
+        write_run(run, error={"capsnet-iterations1": 5.0, "capsnet-iterations3": 4.0}[run.variant] + run.seed**2 / 50)
+    write_run(plan.runs[3], error=3.95)
+    row = next(row for row in page_of(plan).rows if row and "against" in row[0])
+    assert row[2].strip() == "lower"
 
 
 def test_the_page_holds_the_plots_that_are_drawn(half_done, page_of, results):
-    before = page_of(half_done)
-    assert (before.images, before.words["p"].count("not drawn yet")) == ([], 2)
-    write_plots(half_done, results, results / "small_study/plots")
-    after = page_of(half_done)
-    assert "not drawn yet" not in after.words["p"]
-    svgs = [results / f"small_study/plots/{name}.svg" for name in ("error_by_variant", "reconstructions")]
-    assert [base64.b64decode(image.removeprefix("data:image/svg+xml;base64,")) for image in after.images] == [
-        svg.read_bytes() for svg in svgs
-    ]
+    assert page_of(half_done).images == []
+    plot(half_done, results)
+    page = page_of(half_done)
+    assert len(page.images) == 2
+    for image, name in zip(page.images, ("error_by_variant", "contrasts"), strict=True):
+        head, content = image.split(",")
+        files = {ending: results / f"small_study/plots/{name}.{ending}" for ending in ("png", "svg")}
+        smaller = min(files, key=lambda ending: files[ending].stat().st_size)
+        assert head == f"data:image/{'svg+xml' if smaller == 'svg' else 'png'};base64"
+        assert b64decode(content) == files[smaller].read_bytes()
+
+
+def test_a_page_stays_below_three_megabytes(make_plan, study_text, page_of, results):
+    import numpy as np
+    from PIL import Image
+
+    plan = make_plan(study_text + "plots: [error_by_variant, contrasts, reconstructions]\n")
+    folder = results / "small_study/plots"
+    folder.mkdir(parents=True)
+    noise = np.random.default_rng(0).integers(0, 256, (900, 900, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(folder / "contrasts.png")  # 2.4 MB, which a palette makes a fourth
+    (folder / "error_by_variant.svg").write_text("<svg/>")
+    (folder / "reconstructions.svg").write_bytes(b"x" * 4_000_000)
+    page = page_of(plan)
+    assert MOST_BYTES < 3_000_000
+    assert len(page.text.encode()) < 3_000_000
+    assert [image[:14] for image in page.images] == ["data:image/svg", "data:image/png"]
+    assert page.says("plots/reconstructions.png")
 
 
 def test_the_page_needs_no_other_file(half_done, results, page_of):
-    write_plots(half_done, results, results / "small_study/plots")
-    page_of(half_done)
-    text = (results / "small_study/report.html").read_text()
-    assert re.findall(r'(?:src|href)="(?!data:)[^"]*"', text) == []
+    plot(half_done, results)
+    text = page_of(half_done).text
+    assert re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', text) == []
+    assert re.findall(r"@import|url\((?!data:)|https?://(?!www\.w3\.org)", re.sub(r"data:[^\"]*", "", text)) == []
 
 
 def test_the_page_holds_the_provenance(half_done, page_of):
     words = page_of(half_done).words
     facts = dict(zip(words["dt"], words["dd"], strict=True))
-    assert facts == {
+    expected = {
         "commit": "0123456789abcdef0123456789abcdef01234567",
         "versions": "python 3.11.7, torch 2.14.1",
         "machine": "a processor; Linux 6 x86_64",
@@ -111,6 +223,7 @@ def test_the_page_holds_the_provenance(half_done, page_of):
         "training time, sum over all runs": "7.5 min",
         "wall time, first start to last end": "2.0 min",
     }
+    assert {name: facts[name] for name in expected} == expected
 
 
 def test_provenance_names_all_values_where_runs_differ(plan, write_run, results):
@@ -127,47 +240,58 @@ def test_provenance_names_all_values_where_runs_differ(plan, write_run, results)
 def test_the_page_names_the_files_that_are_not_official(plan, write_run, page_of):
     line = "train-dat.mat: md5 12, the official file's is 34"
     write_run(plan.runs[0], unofficial=(line,))
-    words = page_of(plan).words
-    facts = dict(zip(words["dt"], words["dd"], strict=True))
+    page = page_of(plan)
+    facts = dict(zip(page.words["dt"], page.words["dd"], strict=True))
     assert facts["not the official files (digits)"] == line
-    assert "digits†" in words["td"]
-    note = "† not the official files (runs.csv has their checksums): train-dat.mat."
-    assert any(note in text for texts in words.values() for text in texts)
+    assert page.says("not the official files:")  # among the deviations
+    assert page.says("(runs.csv has their checksums): train-dat.mat.")
+
+
+def test_deviations_lead_to_the_cells_that_have_them(half_done, page_of):
+    page = page_of(half_done)
+    (start,) = [match.start() for match in re.finditer(r"<li>digits is not mnist:", page.text)]
+    item = page.text[start : page.text.index("</li>", start)]
+    assert re.findall(r'href="#(cell-\d)"', item) == ["cell-1", "cell-2"]
 
 
 def test_the_page_holds_a_table_for_each_paper(make_plan, study_text, page_of):
     more = "  views: {data: {name: toynorb, options: {view: azimuth}}}\nvariants:"
-    words = page_of(make_plan(study_text.replace("variants:", more))).words
-    captions = [text for text in words["p"] if "Published: " in text]
-    assert [("(S17), Table 1" in text, "(H18), Table 2" in text) for text in captions] == [(True, False), (False, True)]
+    page = page_of(make_plan(study_text.replace("variants:", more)))
+    assert {"sabour-table1", "hinton-table2", "summary", "cost"} <= set(page.ids)
+    assert "hinton-table1" not in page.ids
 
 
-def test_the_page_marks_runs_that_are_stuck_at_chance(plan, write_run, results, page_of):
+def test_the_page_lists_runs_that_did_not_end_well(plan, write_run, page_of):
     write_run(plan.runs[0])
-    assert "stuck at chance" not in page_of(plan).words["h2"]
+    page = page_of(plan)
+    assert not page.says("stuck at chance:")
+    assert page.says("8 runs have not ended")
     write_run(plan.runs[1], error=90.4, stuck_at_chance=True, diagnostics=[{"iteration": 1, "entropy": 1.0}])
-    page = page_of(plan)
-    assert "stuck at chance" in page.words["h2"]
-    assert {plan.runs[1].key, "90.40", "2 of 3, 1 stuck at chance"} <= set(page.words["td"])
-    assert any("coupling entropy 1.00" in cell and "uniform" in cell for cell in page.words["td"])
     write_run(plan.runs[2], stuck_at_chance=True, diagnostics=[])
-    assert "nan" not in page_of(plan).words["td"]
-    text = (results / "small_study/report.html").read_text()
-    assert re.findall(r'<td class="stuck">([^<]*)</td>', text) == [
-        plan.runs[1].key, plan.runs[2].key, "3 of 3, 2 stuck at chance",
-    ]  # fmt: skip
-
-
-def test_what_a_study_says_is_text_and_not_markup(make_plan, study_text, page_of, results):
-    plan = make_plan(study_text.replace("two variants on digits", "<b>bold</b> & <script>alert(1)</script>"))
+    write_run(plan.runs[3], "failed")
     page = page_of(plan)
-    assert {"b", "script"}.isdisjoint(page.tags)
-    assert "<b>bold</b> & <script>alert(1)</script>" in " ".join(page.words["p"])
-    assert "&lt;b&gt;bold&lt;/b&gt; &amp; " in (results / "small_study/report.html").read_text()
+    start = page.text.index('id="unwell"')
+    listed = page.text[start : page.text.index("</section>", start)]
+    assert re.findall(r'class="stuck">([^<]*)<', listed) == [run.key for run in plan.runs[1:4]]
+    assert "90.40" in listed
+    assert "coupling entropy 1.00" in listed
+    assert "uniform" in listed
+    assert "failed" in listed
+    assert "nan" not in re.sub(r"data:[^\"]*", "", listed)
+    assert "3 of 3 2 stuck at chance" in page.row("capsnet-iterations1")
+
+
+def test_what_a_study_says_is_text_and_not_markup(make_plan, study_text, page_of):
+    bad = "<b>bold</b> & <script>alert(1)</script>"
+    plan = make_plan(study_text.replace("two variants on digits", bad))
+    page = page_of(plan)
+    assert page.tags.count("script") == 1  # the page's own
+    assert "&lt;b&gt;bold&lt;/b&gt; &amp; &lt;script&gt;" in page.text
+    assert bad not in page.text
 
 
 def test_plots_and_report_are_made_without_mlflow(half_done, results):
     command = [sys.executable, "-c", WITHOUT_MLFLOW, str(half_done.path), str(results)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert (done.returncode, done.stderr) == (0, "")
     assert {path.name for path in (results / "small_study").iterdir()} >= {"plots", "report.html"}

@@ -15,6 +15,7 @@ from capsbench.evaluation import Predictions, collect_predictions, evaluate
 from capsbench.evaluation.accuracy import accuracy
 from capsbench.evaluation.reconstruction import reconstruction
 from capsbench.models import Network, Output, build_model
+from capsbench.run import provenance
 from capsbench.run.folder import RunFolder
 from capsbench.run.train import train
 from capsbench.study import Data, load_plan
@@ -88,6 +89,7 @@ def test_evaluation_agrees_with_the_network_one_image_at_a_time(tmp_path):
     assert found["accuracy"]["errors"] == wrong
     assert found["accuracy"]["images"] == len(test.images)
     assert found["reconstruction"]["squared_error"] == pytest.approx(squares / len(test.images), rel=1e-4)
+    assert found["accuracy"]["commit"] == provenance.commit()
     for protocol in PROTOCOLS:
         assert json.loads(folder.evaluation_path(protocol).read_text()) == found[protocol]
     with np.load(folder.predictions_path) as arrays:
@@ -127,8 +129,9 @@ def test_evaluating_twice_gives_the_same(tmp_path):
 def test_a_diverged_run_gets_files_without_numbers(tmp_path):
     run, folder = trained(tmp_path, learning_rate=1e30)
     found = evaluate(run, tmp_path / "r", NOWHERE, PROTOCOLS)
-    started = folder.read_record()["started"]
-    assert found == {name: {"status": "diverged", "training_started": started} for name in PROTOCOLS}
+    record = folder.read_record()
+    about = {"commit": provenance.commit(), "training_started": record["started"]}
+    assert found == {name: {"status": "diverged", **about} for name in PROTOCOLS}
     assert folder.predictions_path.exists()
 
 
@@ -177,10 +180,21 @@ def test_both_digits_of_pairs_are_reconstructed(tmp_path):
     ],
 )
 def test_novel_and_familiar_images_are_both_measured(tmp_path, chosen, familiar, test):
-    run, _ = trained(tmp_path, "cnn_matched", data=chosen)
+    run, folder = trained(tmp_path, "cnn_matched", data=chosen)
     found = evaluate(run, tmp_path / "r", NOWHERE, ["accuracy", "familiar"])
     assert (found["familiar"]["images"], found["accuracy"]["images"]) == (familiar, test)
-    assert found["familiar"]["data_fingerprint"] != "" and found["accuracy"]["unofficial"] == []
+    assert found["accuracy"]["unofficial"] == []
+    items = {"test": found["accuracy"]["data_fingerprint"], "familiar": found["familiar"]["data_fingerprint"]}
+    assert items["test"] != items["familiar"]
+    shown = folder.read_record()["data"]["shown"]
+    assert {split: shown[split] for split in items} == items
+    with np.load(folder.predictions_path) as arrays:
+        assert {"test": str(arrays["fingerprint"]), "familiar": str(arrays["familiar_fingerprint"])} == items
+        wrong = arrays["familiar_scores"].argmax(1) != arrays["familiar_labels"]
+        assert wrong.sum() == found["familiar"]["errors"]
+        cluster = "digits" if "digits" in arrays else "factor_instance"
+        assert arrays[cluster].shape == (test,)
+        assert arrays[f"familiar_{cluster}"].shape == (familiar,)
 
 
 def test_run_yaml_names_the_files_of_the_test_that_are_not_official(tmp_path, monkeypatch):

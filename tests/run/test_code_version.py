@@ -93,6 +93,16 @@ def test_prose_in_every_file_changes_no_version(copy, versions):
     assert copy.versions() == versions
 
 
+def test_notes_of_provenance_change_no_version_and_its_other_uses_do(copy, versions):
+    copy.replace(
+        "run/train.py", "    provenance.note_peak_memory(record, device)\n", "    provenance.note_more(record)\n"
+    )
+    copy.replace("run/train.py", "                provenance.note_start(device)\n", "")
+    assert copy.versions() == versions
+    copy.replace("run/train.py", "provenance.note_more(record)", "provenance.change(model)")
+    assert changed(versions, copy.versions()) == EVERYTHING
+
+
 def test_words_of_errors_and_messages_change_no_version(copy, versions):
     copy.replace("models/capsnet.py", "needs images of at least", "wants images of no less than")
     copy.replace("run/train.py", '"%s  diverged at %s"', '"%s  is no longer finite at %s"')

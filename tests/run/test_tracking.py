@@ -67,7 +67,7 @@ def logged(results, plan):
     experiment = client.get_experiment_by_name(plan.study.name)
     if experiment is None:
         return {}, client
-    runs = client.search_runs([experiment.experiment_id])
+    runs = client.search_runs([experiment.experiment_id], "tags.kind = 'seed'")
     keys = [r.data.tags["capsbench.key"] for r in runs]
     assert len(keys) == len(set(keys))
     return dict(zip(keys, runs, strict=True)), client
@@ -85,7 +85,7 @@ def test_a_run_is_logged_whole_while_it_trains(plan, results, caplog):
     runs, client = logged(results, plan)
     found = runs[run.key]
     rows = read_metrics(RunFolder.of(results, run.study, run.key))
-    assert curve(client, found, "train_loss") == [(row["epoch"], row["train_loss"]) for row in rows]
+    assert curve(client, found, "training/train_loss") == [(row["epoch"], row["train_loss"]) for row in rows]
     assert found.info.status == "FINISHED"
     assert found.data.tags["status"] == "ok"
     wanted = {
@@ -106,7 +106,7 @@ def test_metrics_arrive_before_the_run_ends(plan, results, monkeypatch):
             while not seen and time.monotonic() < deadline:
                 runs, client = logged(results, plan)
                 if run.key in runs:
-                    seen.extend(curve(client, runs[run.key], "train_loss"))
+                    seen.extend(curve(client, runs[run.key], "training/train_loss"))
                 time.sleep(0.1)
 
     train(run, results, NOWHERE, reached=look)
@@ -132,7 +132,7 @@ def test_four_at_once_on_a_fresh_store_lose_nothing(plan, tmp_path):
     assert not any("MLflow" in text for text in output)
     runs, client = logged(tmp_path / "r", plan)
     assert set(runs) == {run.key for run in plan.runs}
-    assert all(len(curve(client, run, "train_loss")) == 3 for run in runs.values())
+    assert all(len(curve(client, run, "training/train_loss")) == 3 for run in runs.values())
 
 
 def test_a_store_that_fails_is_reported_once_and_stops_nothing(plan, tmp_path, monkeypatch, caplog):
@@ -162,7 +162,7 @@ def test_a_store_that_disappears_stops_nothing_and_can_be_brought_up_to_date(pla
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "3 absent, 1 written" in done.stdout
     with closing(sqlite3.connect(results / "mlflow.db")) as store:
-        assert store.execute("select count(*) from metrics where key = 'train_loss'").fetchone() == (3,)
+        assert store.execute("select count(*) from metrics where key = 'training/train_loss'").fetchone() == (3,)
 
 
 def test_track_adds_evaluations_once_and_then_has_nothing_to_do(plan, results):
@@ -177,7 +177,7 @@ def test_track_adds_evaluations_once_and_then_has_nothing_to_do(plan, results):
     runs, client = logged(results, plan)
     assert runs[run.key].info.run_id == live  # the run that was logged live is kept
     assert runs[run.key].data.metrics["test_error"] == 12.5
-    assert len(curve(client, runs[run.key], "train_loss")) == 3
+    assert len(curve(client, runs[run.key], "training/train_loss")) == 3
 
 
 def test_track_sees_that_an_evaluation_has_changed(plan, results):
@@ -189,7 +189,7 @@ def test_track_sees_that_an_evaluation_has_changed(plan, results):
         write_json(folder.evaluation_path("accuracy"), found)
         assert track_study(plan, results)["written"] == 1
     runs, client = logged(results, plan)
-    assert curve(client, runs[run.key], "test_error") == [(3, 4.0)]
+    assert curve(client, runs[run.key], "test_error") == [(0, 4.0)]
 
 
 def test_a_store_that_does_not_answer_is_reported_and_waited_for_only_so_long(plan, results, monkeypatch, caplog):
@@ -218,7 +218,7 @@ def test_training_again_replaces_the_run(plan, results):
         train(run, results, NOWHERE, again=True)
     runs, client = logged(results, plan)
     assert len(runs) == 1
-    assert len(curve(client, runs[run.key], "train_loss")) == 3
+    assert len(curve(client, runs[run.key], "training/train_loss")) == 3
 
 
 def test_failed_and_diverged_runs_are_told_apart(plan, results):
@@ -248,7 +248,7 @@ def test_logging_waits_for_nothing(plan, results):
     assert time.perf_counter() - clock < 0.05
     tracker.close({"status": "ok"})
     runs, client = logged(results, plan)
-    assert len(curve(client, runs[plan.runs[0].key], "loss")) == 100
+    assert len(curve(client, runs[plan.runs[0].key], "training/loss")) == 100
 
 
 def test_the_tracker_that_does_nothing_makes_no_store(plan, tmp_path):

@@ -359,7 +359,9 @@ def test_every_kind_of_task_trains_and_continues_where_it_was(tmp_path, model, n
     assert record["data"] | {"fingerprint": "", "unofficial": []} == {
         "fingerprint": "", "train_images": 96, "validation_images": 50, "epoch_images": epoch_images, "unofficial": [],
         "files": {}, "chance": record["data"]["chance"],  # embedded: no files
+        "shown": record["data"]["shown"], "validation_by": "object" if name == "toynorb" else "image",
     }  # fmt: skip
+    assert record["data"]["shown"].keys() == {"train", "validation"}
     with pytest.raises(Stop):
         go(run, tmp_path / "s", reached=stop_after(1))
     resumed = go(run, tmp_path / "s")[1]
@@ -442,9 +444,17 @@ def test_progress_lines_show_where_a_run_is(tmp_path, caplog):
     caplog.set_level(logging.INFO, "capsbench")
     run = run_of(tmp_path)
     go(run, tmp_path / "r", runs_in_study=4)
-    assert caplog.messages[-1].startswith(f"[1/4] {run.key}  epoch 3/3  loss ")
+    assert caplog.messages[-1].startswith(f"[0 of 4 runs, 1 running] {run.key}  epoch 3/3  loss ")
     assert "accuracy" in caplog.messages[-1]
     assert caplog.messages[-1].endswith("left")
+    assert [record.passing for record in caplog.records if "epoch" in record.message][-1] is False  # it stays
+
+
+def test_a_run_alone_says_nothing_of_a_study(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "capsbench")
+    run = run_of(tmp_path)
+    go(run, tmp_path / "r")
+    assert caplog.messages[-1].startswith(f"{run.key}  epoch")
 
 
 def test_a_finished_run_is_left_as_it_is_and_again_trains_it_afresh(tmp_path):

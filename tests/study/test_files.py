@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from capsbench import __version__
 from capsbench.errors import InputError
-from capsbench.study import files
-from capsbench.study.files import DEEPEST, LARGEST_FILE, MOST_VALUES, read_yaml
+from capsbench.registry import MODELS, flat_options
+from capsbench.study import files, load_plan
+from capsbench.study.files import DEEPEST, LARGEST_FILE, MOST_VALUES, SCHEMA, read_yaml
+from capsbench.study.shipped import TEMPLATE
 
 
 def bomb(first: str, layer: str) -> str:
@@ -126,3 +129,84 @@ def test_a_mark_of_the_byte_order_is_no_part_of_the_first_key(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_bytes(b"\xef\xbb\xbfname: x\n")
     assert read_yaml(path) == {"name": "x"}
+
+
+SMALL = """\
+name: small
+seeds: [0]
+experiments: {digits: {data: {name: digits}}}
+variants:
+  capsnet: {model: capsnet, training: {}, options: {}, grid: {}}
+"""
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_plan(path)
+    line = str(caught.value)
+    assert line.startswith(f"{path}: ")
+    assert "\n" not in line
+    return line
+
+
+def test_a_study_of_this_format_says_so_or_says_nothing(tmp_path):
+    digests = []
+    for text in (SMALL, f"schema: {SCHEMA}\n{SMALL}"):
+        (tmp_path / "study.yaml").write_text(text)
+        plan = load_plan(tmp_path / "study.yaml")
+        assert plan.study.schema_ == SCHEMA
+        digests.append(plan.runs[0].digest)
+    assert digests[0] == digests[1]
+
+
+def test_every_shipped_study_says_its_format():
+    studies = [*Path(__file__).parents[2].glob("configs/*.yaml"), TEMPLATE]
+    assert len(studies) >= 6
+    for path in studies:
+        assert read_yaml(path)["schema"] == SCHEMA, path
+
+
+def test_a_study_of_a_newer_format_names_the_version_that_is_needed(tmp_path):
+    line = refusal(tmp_path, "schema: 3\nquite: different\n")
+    assert "schema 3" in line
+    assert "newer capsbench" in line
+    assert __version__ in line
+
+
+def test_a_study_of_an_older_format_names_the_version_that_reads_it(tmp_path):
+    line = refusal(tmp_path, "schema: 1\nquite: different\n")
+    assert "schema 1 is read by capsbench 0.1" in line
+    assert f"reads schema {SCHEMA}" in line
+
+
+@pytest.mark.parametrize("schema", ["0", "-1", "two", "2.0", "true", "null", "[2]"])
+def test_a_schema_that_is_none_is_refused(tmp_path, schema):
+    line = refusal(tmp_path, f"schema: {schema}\n{SMALL}")
+    assert "schema" in line
+    assert "no number of a format" in line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "instead"),
+    [
+        ("training: {}", "training: {stop_at_familiar_accuracy: 0.99}", "stop_at_familiar_accuracy", "match"),
+        ("options: {}", "options: {loss: {name: spread, scale: 200}}", "options.loss.scale", "schedule"),
+        ("options: {}", "options: {loss: {name: spread, centre: 0}}", "options.loss.centre", "authors"),
+        ("options: {}", "options: {iterations: 2}", "options.iterations", "routing.iterations"),
+        ("grid: {}", "grid: {iterations: [1, 3]}", "grid.iterations", "routing.iterations"),
+        ("options: {}", "options: {reconstruction: false}", "options.reconstruction", "decoder"),
+    ],
+)
+def test_a_key_that_was_removed_says_what_took_its_place(tmp_path, old, new, key, instead):
+    where, _, said = refusal(tmp_path, SMALL.replace(old, new)).partition(": is no key any more: ")
+    assert where.endswith(key)
+    assert instead in said
+
+
+def test_what_took_the_place_of_a_removed_key_exists():
+    names = set(flat_options(MODELS.options("capsnet").model_validate({"routing": "dynamic"}).plain()))
+    names |= set(flat_options(MODELS.options("capsnet").model_validate({"routing": "em", "loss": "spread"}).plain()))
+    names |= {"matched_to", "decoder.width"}  # of cnn_matched and of another decoder
+    assert {text.split(",")[0] for text in files._GROUPED.values()} <= names

@@ -28,7 +28,7 @@ def test_a_study_leaves_what_the_house_promises(finished):
 
 
 def test_a_study_shows_its_progress_and_ends_with_the_table(finished):
-    assert "[1/2] digits/" in finished.said
+    assert "of 2 runs, " in finished.said
     assert "epoch 1/1  loss" in finished.said
     table = (finished.path / "results/tiny/tables/sabour-table1.md").read_text()
     assert table in finished.said

@@ -1,6 +1,6 @@
-"""Which plots there are, and how they become files."""
+"""How plots become files."""
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -8,35 +8,36 @@ import matplotlib
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
-from matplotlib.figure import Figure
 
-from capsbench.analysis.collect import collect
-from capsbench.analysis.plots.contrasts import plot_contrasts
-from capsbench.analysis.plots.error_by_variant import plot_error_by_variant
-from capsbench.analysis.plots.learning_curves import plot_learning_curves
-from capsbench.analysis.plots.reconstructions import plot_reconstructions
-from capsbench.analysis.plots.routing_iterations import plot_routing_iterations
+from capsbench.analysis.plots.registry import NEED_RUN_FOLDERS, PLOTS
 from capsbench.run.folder import write_whole
 from capsbench.study import Plan
 
+log = logging.getLogger(__name__)
+
 _SVG_SALT = "capsbench"  # the same study gives the same svg bytes
 
-PLOTS: dict[str, Callable[[Plan, Path, pd.DataFrame], Figure]] = {
-    "learning_curves": plot_learning_curves,
-    "error_by_variant": plot_error_by_variant,
-    "contrasts": plot_contrasts,
-    "routing_iterations": plot_routing_iterations,
-    "reconstructions": plot_reconstructions,
-}
 
+def write_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> list[Path]:
+    """Draw the plots that a study asks for.
 
-def write_plots(plan: Plan, results: Path, folder: Path) -> list[Path]:
-    """Draw the plots that a study asks for into a folder; returns the paths."""
+    Args:
+        plan: the study.
+        runs: from `collect` or `read_runs`.
+        folder: where the files go, as NAME.png and NAME.svg.
+        results: the folder of results with the run folders. None where they are not here: plots that are drawn from
+            them, such as learning curves, then stay as they are in `folder`, which a message says.
+
+    Returns:
+        The paths of what was drawn.
+    """
     sns.set_theme(context="paper", style="whitegrid", palette="colorblind", font_scale=1.1)
     matplotlib.rcParams["svg.hashsalt"] = _SVG_SALT
-    runs = collect(plan, results)
+    kept = [name for name in plan.study.plots if results is None and name in NEED_RUN_FOLDERS]
     paths = []
     for name in plan.study.plots:
+        if name in kept:
+            continue
         figure = PLOTS[name](plan, results, runs)
         for ending in ("png", "svg"):
             paths.append(folder / f"{name}.{ending}")
@@ -44,4 +45,6 @@ def write_plots(plan: Plan, results: Path, folder: Path) -> list[Path]:
             options["metadata"] = {"Date": None} if ending == "svg" else None
             write_whole(paths[-1], lambda aside, f=figure, o=options: f.savefig(aside, **o))  # type: ignore[misc]
         plt.close(figure)
+    if kept:
+        log.info(f"{folder}: without run folders {', '.join(kept)} cannot be drawn and stay as they are")
     return paths

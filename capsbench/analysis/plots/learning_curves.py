@@ -1,40 +1,73 @@
-"""Learning curves of all variants, a panel per experiment."""
+"""Learning curves of all variants, a panel per experiment, or several with at most eight lines each."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.lines import Line2D
 
-from capsbench.analysis.collect import learning_curves
-from capsbench.analysis.plots.panels import legend_beside, nothing, number_of_variants, panels, plain_numbers, title_of
-from capsbench.study import Plan
+from capsbench.analysis.plots.curves import draw_curves, ends_of, in_parts, read_curves
+from capsbench.analysis.plots.panels import Panel, lay_out, make_log, nothing, spans_much, title_of
+from capsbench.analysis.plots.style import Look, handle, looks, styled
+from capsbench.study import Data, Plan
+
+_HEIGHT = 1.55
+_VALIDATED = {
+    "object": "validation images show objects that training does not",
+    "pair": "validation images show objects of the training",
+}
 
 
-def plot_learning_curves(plan: Plan, results: Path, runs: pd.DataFrame) -> Figure:
-    """Validation (else training) error by epoch: mean over the seeds, band from the lowest to the highest."""
-    curves = learning_curves(plan, results)
+@styled
+def plot_learning_curves(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figure:
+    """Validation error by epoch, or training error where an experiment holds nothing out."""
+    curves = read_curves(plan, results, runs)
     if curves.empty:
-        return nothing("no finished run")
-    validated = curves["validation_accuracy"].notna().all()
-    column = "validation_accuracy" if validated else "train_accuracy"
-    curves["error"] = 100 * (1 - curves[column])  # for pairs of digits: pair-exact
-    experiments = list(dict.fromkeys(curves["experiment"]))
-    figure, axes = panels([4 + 0.15 * max(0, n - 12) for n in number_of_variants(curves, experiments)])
-    for axis, experiment in zip(axes, experiments, strict=True):
-        sns.lineplot(
-            curves[curves["experiment"] == experiment], x="epoch", y="error", hue="label", style="label",
-            markers=True, markevery=max(1, int(curves["epoch"].max()) // 8), errorbar=("pi", 100),
-            err_kws={"alpha": 0.1}, ax=axis,
-        )  # fmt: skip
-        axis.set(
-            title=title_of(plan, experiment, runs),
-            ylabel=f"{'validation' if validated else 'training'} error (%)",
-            yscale="log" if (curves["error"] > 0).any() else "linear",
-        )
-        if axis.get_yscale() == "log":
-            axis.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 4, 6)))
-        plain_numbers(axis.yaxis)
-        legend_beside(axis)
+        return nothing("no finished run" if results is not None else "learning curves stand in run folders")
+    styles, shown = looks(plan), []
+    for experiment in dict.fromkeys(curves["experiment"]):
+        own = curves[curves["experiment"] == experiment].copy()
+        is_validated = own["validation_accuracy"].notna().all()
+        own["error"] = 100 * (1 - own["validation_accuracy" if is_validated else "train_accuracy"])  # of a pair: both
+        parts = in_parts(list(dict.fromkeys(own["variant"])))
+        title = title_of(plan, experiment, runs)
+        basis = _basis(plan.data[experiment], is_validated)
+        shown += [(f"{title}{which}\n{basis}", own, part, is_validated) for part, which in parts]
+    panels = [Panel(title, _HEIGHT, legend=legend_of(own, part, styles)) for title, own, part, _ in shown]
+    note = (
+        "Mean over the seeds; band from the lowest to the highest. Runs that stayed at chance (-) or diverged (x) are "
+    )
+    figure, axes = lay_out(panels, note=note + "thin lines of their own.")
+    for (axis,), (_, own, part, is_validated) in zip(axes, shown, strict=True):
+        _draw(axis, own, part, "validation" if is_validated else "training", styles)
     return figure
+
+
+def legend_of(curves: pd.DataFrame, variants: list[str], styles: dict[str, Look]) -> list[Line2D]:
+    """Return the legend of a panel of curves: labels, and which runs have lines of their own."""
+    labels = dict(zip(curves["variant"], curves["label"], strict=True))
+    ends = ends_of(curves)
+    return [
+        handle(styles[variant], labels[variant] + (f" ({ends[variant]})" if ends[variant] else ""))
+        for variant in variants
+    ]
+
+
+def _draw(axis: Any, own: pd.DataFrame, variants: list[str], what: str, styles: dict[str, Look]) -> None:
+    values = own["error"]  # of all variants: the panels of an experiment have one scale
+    positive = values[values > 0]
+    is_log = spans_much(positive)
+    low, high = (0.85 * positive.min(), 1.15 * positive.max()) if is_log else (0.0, max(1.05 * values.max(), 1.0))
+    axis.set_ylim(low, min(high, 104))
+    if is_log:
+        make_log(axis, "y")
+    lowest = " lowest: 0" if is_log and (values <= 0).any() else ""
+    draw_curves(axis, own[own["variant"].isin(variants)], "error", styles, bottom=low if is_log else 0.0)
+    axis.set(xlabel="epoch", ylabel=f"{what} error (%{', log scale' if is_log else ''}{';' if lowest else ''}{lowest})")
+
+
+def _basis(data: Data, is_validated: bool) -> str:
+    if not is_validated:
+        return "training error: nothing is held out"
+    return _VALIDATED.get(getattr(data.options, "validation_by", ""), f"{data.validation_images:,} images held out")

@@ -1,37 +1,118 @@
-"""What the plots share: panels, one below the other, their titles and legends, the plot without data."""
+"""The layout that all figures share, in inches: panels one below the other, each with its title and legend."""
 
-from typing import Any
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter
+from matplotlib.markers import CARETDOWN, CARETLEFT, CARETRIGHT, CARETUP
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from capsbench.analysis.plots.style import FONT, INK, QUIET, SMALL, WIDTH
+from capsbench.analysis.statistics import Summary
 from capsbench.study import Plan
 
-
-def panels(heights: list[float]) -> tuple[Figure, list[Any]]:
-    """Make axes, one below the other, of these heights in inches."""
-    figure, grid = plt.subplots(
-        len(heights), 1, figsize=(10, sum(heights)), height_ratios=heights, squeeze=False, layout="constrained"
-    )
-    return figure, list(grid.flat)
-
-
-def number_of_variants(cells: pd.DataFrame, experiments: list[str]) -> list[int]:
-    """Return how many variants each experiment has."""
-    return [cells.loc[cells["experiment"] == experiment, "variant"].nunique() for experiment in experiments]
-
-
-def legend_beside(axis: Any) -> None:
-    """Put the legend to the right of an axis, where it covers nothing."""
-    axis.legend(title=None, fontsize="small", loc="center left", bbox_to_anchor=(1.01, 0.5))
+LINE = 0.115  # inches: a line of text
+LETTERS = 63  # in a line as wide as the figure
+LOG_FROM = 4  # an axis is logarithmic where its values span this factor: else the best could not be distinguished
+_EDGE, _RIGHT = 0.06, 0.17  # inches; half of a number at the end of an axis has room on the right
+_LEGEND_COLUMNS = 2
+_LEGEND_LETTERS = 25
+_SHORT = 0.35  # decades: ticks at equal steps do better below
+# inches for a decade of a logarithmic axis -> which ticks have room for a number
+_TICKS: list[tuple[float, tuple[float, ...]]] = [
+    (2.2, (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)), (1.0, (1, 1.5, 2, 3, 4, 6)), (0.55, (1, 2, 5)), (0.3, (1, 3)),
+    (0.0, (1,)),
+]  # fmt: skip
 
 
-def plain_numbers(axis: Any) -> None:
-    """Write the ticks of an x or y axis as 0.5 or 20, on a logarithmic axis too."""
-    axis.set_major_formatter(FormatStrFormatter("%g"))
-    axis.set_minor_formatter(FormatStrFormatter("%g"))
+@dataclass(frozen=True)
+class Panel:
+    """One row of a figure. height: of its axes; below: of ticks and the axis label; both in inches."""
+
+    title: str
+    height: float
+    below: float = 0.34
+    legend: Sequence[Any] = field(default=())
+
+
+def lay_out(
+    panels: Sequence[Panel], columns: int = 1, left: float = 0.42, gap: float = 0.42, note: str = ""
+) -> tuple[Figure, list[list[Any]]]:
+    """Make a figure and the axes of its panels.
+
+    Args:
+        panels: from top to bottom.
+        columns: axes side by side in each panel.
+        left: inches for what stands left of the first axes.
+        gap: inches between axes side by side.
+        note: stands below everything.
+
+    Returns:
+        The figure and, for each panel, its axes from left to right.
+    """
+    notes = wrapped(note, LETTERS)
+    heights = [_head(panel) + panel.height + panel.below + _legend_height(panel) for panel in panels]
+    total = sum(heights) + LINE * len(notes) + 2 * _EDGE
+    figure = plt.figure(figsize=(WIDTH, total))
+    width = (WIDTH - left - _RIGHT - gap * (columns - 1)) / columns
+    rows: list[list[Any]] = []
+    top = total - _EDGE
+    for panel, height in zip(panels, heights, strict=True):
+        title = "\n".join(wrapped(panel.title, LETTERS - 12))
+        figure.text(_EDGE / WIDTH, top / total, title, va="top", fontsize=FONT, fontweight="bold", linespacing=1.15)
+        bottom = top - _head(panel) - panel.height
+        rows.append(
+            [
+                figure.add_axes(
+                    ((left + n * (width + gap)) / WIDTH, bottom / total, width / WIDTH, panel.height / total),
+                    label=f"{len(rows)}.{n}",
+                )
+                for n in range(columns)
+            ]
+        )
+        if panel.legend:
+            _add_legend(figure, panel.legend, (bottom - panel.below) / total)
+        top -= height
+    if notes:
+        figure.text(_EDGE / WIDTH, _EDGE / total, "\n".join(notes), va="bottom", fontsize=SMALL, color=QUIET)
+    return figure, rows
+
+
+def _head(panel: Panel) -> float:
+    lines = len(wrapped(panel.title, LETTERS - 12))
+    return LINE * lines + (0.07 if lines else 0.0)
+
+
+def _add_legend(figure: Figure, handles: Sequence[Any], top: float) -> None:
+    for shown in handles:
+        shown.set_label("\n".join(wrapped(str(shown.get_label()), _LEGEND_LETTERS)))
+    figure.legend(
+        handles=list(handles), loc="upper left", bbox_to_anchor=(_EDGE / WIDTH, top), ncols=_LEGEND_COLUMNS,
+        frameon=False, borderpad=0.2, borderaxespad=0, handlelength=2.6, columnspacing=1.0,
+        labelspacing=0.25, handletextpad=0.5,
+    )  # fmt: skip
+
+
+def _legend_height(panel: Panel) -> float:
+    if not panel.legend:
+        return 0.06
+    lines = [len(wrapped(str(shown.get_label()).replace("\n", " "), _LEGEND_LETTERS)) for shown in panel.legend]
+    per_column = -(-len(lines) // _LEGEND_COLUMNS)
+    parts = [lines[start : start + per_column] for start in range(0, len(lines), per_column)]
+    return LINE * max(sum(part) + 0.2 * len(part) for part in parts) + 0.08
+
+
+def wrapped(text: str, letters: int) -> list[str]:
+    """Break a text into lines; the line breaks that it has stay."""
+    kept = re.sub(r"\b(iterations?) (\d)", "\\1\u00a0\\2", text)  # a name and its number stay together
+    lines = [line for part in kept.split("\n") for line in textwrap.wrap(part, letters, break_long_words=False)]
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def title_of(plan: Plan, experiment: str, runs: pd.DataFrame) -> str:
@@ -46,7 +127,79 @@ def title_of(plan: Plan, experiment: str, runs: pd.DataFrame) -> str:
 
 def nothing(reason: str) -> Figure:
     """Make a figure that says why there is nothing to show."""
-    figure, axis = plt.subplots(figsize=(5, 1.5))
-    axis.text(0.5, 0.5, f"nothing to show: {reason}", ha="center", va="center")
+    text = wrapped(f"nothing to show: {reason}", LETTERS - 12)
+    figure = plt.figure(figsize=(WIDTH, 0.3 + LINE * len(text)))
+    axis = figure.add_axes((0, 0, 1, 1))
+    axis.text(0.5, 0.5, "\n".join(text), ha="center", va="center", fontsize=FONT)
     axis.axis("off")
     return figure
+
+
+def spans_much(values: Iterable[float]) -> bool:
+    """Tell whether an axis for these values should be logarithmic."""
+    found = [value for value in values if np.isfinite(value)]
+    return bool(found) and min(found) > 0 and max(found) > LOG_FROM * min(found)
+
+
+def make_log(axis: Any, which: Literal["x", "y"]) -> None:
+    """Make an axis logarithmic, with plain numbers as ticks; its label should say "log scale". Set its limits first."""
+    low, high = sorted(getattr(axis, f"get_{which}lim")())
+    getattr(axis, f"set_{which}scale")("log")
+    getattr(axis, f"set_{which}lim")(low, high)
+    of = axis.xaxis if which == "x" else axis.yaxis
+    place, size = axis.get_position(), axis.figure.get_size_inches()
+    inches = place.width * size[0] / 1.8 if which == "x" else place.height * size[1]  # numbers are wider than high
+    decades = max(np.log10(high / low), 1e-9)
+    if decades < _SHORT:
+        of.set_major_locator(MaxNLocator(max(2, round(3 * inches)), steps=[1, 2, 5, 10]))
+    else:
+        room = inches / decades
+        of.set_major_locator(LogLocator(subs=next(subs for least, subs in _TICKS if room >= least), numticks=20))
+    of.set_major_formatter(FuncFormatter(lambda value, _: plain(value)))
+    of.set_minor_locator(LogLocator(subs=tuple(range(1, 10)), numticks=20))
+    of.set_minor_formatter(NullFormatter())
+
+
+def plain(value: float) -> str:
+    """Write the number of a tick as 0.5, 20, 30k or 2M."""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if abs(value) >= 1e4 else f"{value:g}"
+
+
+def interval(
+    axis: Any,
+    where: float,
+    ends: Sequence[float],
+    limits: tuple[float, float],
+    upright: bool = False,
+    reach: Sequence[float] = (),
+    **style: Any,
+) -> None:
+    """Draw an interval as far as it lies in a panel, with an arrow at the edge where it goes on.
+
+    Args:
+        axis: of the panel.
+        where: its place across.
+        ends: low and high.
+        limits: of the panel.
+        upright: along the y axis.
+        reach: other values of the same row, which an arrow stands for as well.
+        style: of the line.
+    """
+    style = {"color": INK, "linewidth": 1.0, "zorder": 3, "label": "interval"} | style
+    inside = [min(max(end, limits[0]), limits[1]) for end in ends]
+    along, across = ([where] * 2, inside) if upright else (inside, [where] * 2)
+    axis.plot(along, across, linestyle="-", marker="", **style)
+    cut = min([*ends, *reach]) < limits[0], max([*ends, *reach]) > limits[1]
+    carets = (CARETDOWN, CARETUP) if upright else (CARETLEFT, CARETRIGHT)  # their tips lie on the edge
+    for edge, caret, is_cut in zip(limits, carets, cut, strict=True):
+        if is_cut:
+            place = ([where], [edge]) if upright else ([edge], [where])
+            axis.plot(*place, linestyle="", marker=caret, color=style["color"], markersize=4.5, zorder=6, label="cut")
+
+
+def bounds_of(found: Summary) -> tuple[float, float] | None:
+    """Return the interval of a mean error, or of another quantity that is never negative; None where there is none."""
+    low, high = found.interval
+    return None if np.isnan(low) else (max(0.0, low), high)

@@ -1,80 +1,108 @@
-"""Accuracy and training time by routing iterations, a row of two panels per experiment."""
+"""Error and training time by routing iterations, two panels per experiment."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
 
-from capsbench.analysis.plots.panels import legend_beside, nothing, title_of
-from capsbench.registry import LOSSES, MODELS, ROUTINGS, TRANSFORMS
+from capsbench.analysis.plots.panels import Panel, bounds_of, interval, lay_out, make_log, nothing, spans_much, title_of
+from capsbench.analysis.plots.style import Look, handle, looks, method_name, methods, styled
+from capsbench.analysis.statistics import summarise
 from capsbench.study import Plan
+from capsbench.study.plots import iterations_of
 
-_MARKERS = ["o", "X", "s", "P", "D", "^", "v", "*"]
-_LINES = ["-", "--", ":", "-.", "-", "--", ":", "-."]
-_GROUPS = [("routing", ROUTINGS, "{}"), ("loss", LOSSES, "{} loss"), ("transform", TRANSFORMS, "{} transform")]
-_ACCURACY, _SECONDS = "test accuracy (%)", "training time per epoch (s)"
+_ERROR, _TIME = "test_error", "milliseconds"
+_HEIGHT = 1.35
 
 
-def plot_routing_iterations(plan: Plan, results: Path, runs: pd.DataFrame) -> Figure:
-    """Test accuracy and training time by routing iterations, a line per network, with or without reconstruction."""
+@dataclass(frozen=True)
+class _Line:
+    """A method in an experiment: its runs, one or more numbers of iterations."""
+
+    name: str
+    look: Look
+    runs: pd.DataFrame
+
+
+@styled
+def plot_routing_iterations(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figure:
+    """Test error and training time per image by routing iterations: every seed, and a line through the means."""
     done = runs[runs["status"] == "ok"].copy()
-    options = {key: plan.run(key).options for key in done["key"]}
-    done["iterations"] = [_iterations(options[key]) for key in done["key"]]
+    done["iterations"] = [iterations_of(plan.run(key).options) for key in done["key"]]
     done = done[done["iterations"].notna()]
-    if done.empty:
-        return nothing("no finished run with routing")
-    done["iterations"] = done["iterations"].astype(int)
-    done[_ACCURACY] = 100 - done["test_error"]
-    done[_SECONDS] = done["seconds"] / done["epochs"]
-    done["network"] = _networks(
-        [_parts(model, options[key]) for model, key in zip(done["model"], done["key"], strict=True)]
+    done[_TIME] = 1000 / done["images_per_second"].astype(float)
+    shown = [(experiment, _lines(plan, own)) for experiment, own in done.groupby("experiment", sort=False)]
+    shown = [(experiment, lines) for experiment, lines in shown if any(_grows(line) for line in lines)]
+    if not shown:
+        return nothing("no experiment has runs of one network with several numbers of routing iterations")
+    panels = [
+        Panel(title_of(plan, str(experiment), runs), _HEIGHT, legend=[handle(x.look, x.name) for x in lines])
+        for experiment, lines in shown
+    ]
+    figure, axes = lay_out(
+        panels, columns=2, left=0.54, gap=0.52, note="Every seed, and the mean over the seeds with its 95 % interval."
     )
-    experiments = list(dict.fromkeys(done["experiment"]))
-    figure, grid = plt.subplots(
-        len(experiments), 2, figsize=(12, 3.3 * len(experiments)), squeeze=False, layout="constrained"
-    )
-    for row, experiment in zip(grid, experiments, strict=True):
-        cells = done[done["experiment"] == experiment]
-        networks = cells["network"].nunique()
-        for axis, quantity in zip(row, (_ACCURACY, _SECONDS), strict=True):
-            sns.pointplot(
-                cells, x="iterations", y=quantity, hue="network", errorbar=("pi", 100), capsize=0.06,
-                dodge=0.15 if networks > 1 else False,
-                markers=[_MARKERS[n % len(_MARKERS)] for n in range(networks)],
-                linestyles=[_LINES[n % len(_LINES)] for n in range(networks)], linewidth=1.6, ax=axis,
-            )  # fmt: skip
-            axis.set(xlabel="routing iterations", title=title_of(plan, experiment, runs))
-            axis.get_legend().remove()
-        legend_beside(row[1])
-        row[1].set_ylim(bottom=0)
-    figure.suptitle("mean over the seeds, bars from the lowest to the highest", fontsize="medium")
+    for row, (_, lines) in zip(axes, shown, strict=True):
+        _draw(row[0], lines, _ERROR, "test error (%)")
+        _draw(row[1], lines, _TIME, "training (ms per image)")
     return figure
 
 
-def _iterations(options: dict[str, Any]) -> int | None:
-    """Return the iterations of a network's routing; some networks have one of their own, which is no group."""
-    found: int | None = (options.get("routing") or options).get("iterations")
-    return found
+def _lines(plan: Plan, own: pd.DataFrame) -> list[_Line]:
+    numbers, styles = methods(plan), looks(plan)
+    lines = []
+    for _, part in own.groupby([numbers[variant] for variant in own["variant"]], sort=False):
+        first = part.iloc[0]
+        lines.append(_Line(method_name(first["label"]), styles[_first_of(numbers, first["variant"])], part))
+    return lines
 
 
-def _parts(model: str, options: dict[str, Any]) -> list[str]:
-    """Return what may tell one line from another: network, routing, loss, transform, and the decoder last."""
-    parts = [
-        form.format(registry[options[group]["name"]].title) if options.get(group) else ""
-        for group, registry, form in _GROUPS
-    ]
-    decoder = ""
-    if "decoder" in options:
-        decoder = "with reconstruction" if options["decoder"] else "without reconstruction"
-    return [MODELS[model].title, *parts, decoder]
+def _first_of(numbers: dict[str, int], variant: str) -> str:
+    """Return the variant that gives a method its look, whichever of its variants have run."""
+    return next(name for name, number in numbers.items() if number == numbers[variant])
 
 
-def _networks(parts: list[list[str]]) -> list[str]:
-    """Name the line of each run by the parts in which runs differ, and by its decoder in any case."""
-    differs = [len(set(column) - {""}) > 1 for column in zip(*parts, strict=True)]
-    differs[-1] = True
-    names = [", ".join(p for p, d in zip(row, differs, strict=True) if d and p) for row in parts]
-    return [name or row[0] for name, row in zip(names, parts, strict=True)]
+def _grows(line: _Line) -> bool:
+    return bool(line.runs["iterations"].nunique() > 1)
+
+
+def _draw(axis: Any, lines: list[_Line], column: str, label: str) -> None:
+    every = [float(value) for line in lines for value in line.runs[column]]
+    is_log = spans_much(every)
+    bounds = [bound for line in lines for bound in _bounds(line, column)]
+    low, high = min([*every, *bounds]), max([*every, *bounds])
+    if is_log:
+        axis.set_ylim(0.88 * max(low, 0.6 * min(every)), 1.14 * high)
+        make_log(axis, "y")
+    else:
+        edge = 0.06 * ((high - low) or high or 1.0)
+        axis.set_ylim(0 if column == _TIME else max(low - edge, 0), high + edge)
+    numbers = sorted({int(value) for line in lines for value in line.runs["iterations"]})
+    spread = 0.035 * (numbers[-1] - numbers[0])
+    for place, line in enumerate(lines):
+        _draw_line(axis, line, column, spread * (place - (len(lines) - 1) / 2) / max(len(lines) - 1, 1) * 2)
+    axis.set_xlim(numbers[0] - 0.12 * (numbers[-1] - numbers[0]), numbers[-1] + 0.12 * (numbers[-1] - numbers[0]))
+    axis.set_xticks(range(numbers[0], numbers[-1] + 1) if numbers[-1] - numbers[0] < 8 else numbers)
+    axis.set(xlabel="routing iterations", ylabel=label.replace(")", ",\nlog scale)") if is_log else label)
+
+
+def _draw_line(axis: Any, line: _Line, column: str, aside: float) -> None:
+    """Draw a method, a little to the side, so that methods with like values do not hide one another."""
+    means = {number: summarise(list(part[column])) for number, part in line.runs.groupby("iterations")}
+    places = [float(number) + aside for number in means]
+    axis.plot(
+        line.runs["iterations"].astype(float) + aside, line.runs[column], marker=line.look.marker, linestyle="",
+        color=line.look.color, alpha=0.35, markersize=2.6, markeredgewidth=0, zorder=2, label="seeds",
+    )  # fmt: skip
+    axis.plot(places, [found.mean for found in means.values()], zorder=4, label=line.name, **line.look.line())
+    for place, found in zip(places, means.values(), strict=True):
+        if (bounds := bounds_of(found)) is not None:
+            limits = axis.get_ylim()
+            interval(axis, place, bounds, limits, upright=True, color=line.look.color, linewidth=0.8)
+
+
+def _bounds(line: _Line, column: str) -> list[float]:
+    found = [bounds_of(summarise(list(part[column]))) for _, part in line.runs.groupby("iterations")]
+    return [bound for bounds in found if bounds is not None for bound in bounds]

@@ -1,8 +1,19 @@
-"""The papers' tables with our numbers next to theirs: from one data frame to csv, Markdown and LaTeX."""
+"""All tables of a study: the papers' with our numbers beside theirs, and our own; as csv, Markdown and LaTeX."""
 
-from capsbench.analysis.tables.contrasts import write_contrasts
-from capsbench.analysis.tables.files import write_table, write_tables
-from capsbench.analysis.tables.paper import TABLES, caption, paper_table
-from capsbench.analysis.tables.text import for_people, notes
+from capsbench.analysis.tables.files import build_table, build_tables, table_names, write_table, write_tables
+from capsbench.analysis.tables.model import Grid, Row, Table
+from capsbench.analysis.tables.paper import TABLES
+from capsbench.analysis.tables.terminal import terminal_summary
 
-__all__ = ["TABLES", "caption", "for_people", "notes", "paper_table", "write_contrasts", "write_table", "write_tables"]
+__all__ = [
+    "TABLES",
+    "Grid",
+    "Row",
+    "Table",
+    "build_table",
+    "build_tables",
+    "table_names",
+    "terminal_summary",
+    "write_table",
+    "write_tables",
+]

@@ -1,63 +1,50 @@
-"""The table of contrasts: variants of a study compared at equal seeds, as csv, Markdown and LaTeX."""
+"""The table of contrasts: variants of a study compared at equal seeds."""
 
 import math
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from capsbench.analysis.contrasts import compare, digits_for, number, p_value
-from capsbench.run.folder import write_whole
-from capsbench.study import Plan
+from capsbench.analysis.tables.model import Grid, Row, Table, file_names
+from capsbench.analysis.tables.text import MISSING
+from capsbench.study import Contrast, Plan
 
 NAME = "contrasts"
-_MISSING = "-"
-_SPECIAL = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$",
-}  # fmt: skip
+_MOST_NAMES = 2  # in a note; more are counted
+SHOWS = "what it shows"
+_COLUMNS = ("contrast", "difference, 95 % interval", "P(better)", "p (Holm)", "n", SHOWS)
 
 
-def write_contrasts(plan: Plan, runs: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write contrasts.csv (numbers), .md and .tex (text) into a folder; returns the paths.
+def contrasts_table(plan: Plan, runs: pd.DataFrame) -> Table:
+    """Return a row per contrast of a study, a grid per family.
 
     Args:
         plan: a study with contrasts.
-        runs: from `collect`.
-        folder: that of the tables.
+        runs: from `collect` or `read_runs`.
     """
     table = compare(plan.contrasts, runs)
-    below = [contrasts_caption(plan), *contrasts_notes(plan, table)]
-    text = contrasts_for_people(table).to_markdown(index=False, disable_numparse=True)
-    contents = {
-        "csv": _numbers(table).to_csv(index=False),
-        "md": "\n\n".join([text, *below]) + "\n",
-        "tex": _latex(table, below),
-    }
-    paths = [folder / f"{NAME}.{ending}" for ending in contents]
-    for path, content in zip(paths, contents.values(), strict=True):
-        write_whole(path, lambda aside, text=content: aside.write_text(text, encoding="utf-8"))  # type: ignore[misc]
-    return paths
+    return Table(
+        NAME, "Differences in test error at equal seeds", contrasts_caption(plan),
+        contrast_grids(plan.contrasts, table), tuple(contrasts_notes(plan, table)), _numbers(table),
+        left_out=(SHOWS,),
+    )  # fmt: skip
 
 
-def contrasts_for_people(table: pd.DataFrame) -> pd.DataFrame:
-    """Turn the numbers of `compare` into text; what cannot be said is "-"."""
-    rows = list(table.itertuples())
-    text = pd.DataFrame(
-        {
-            "family": table["family"],
-            "experiment": table["experiment"],
-            "contrast": table["contrast"],
-            "difference (points)": [_mean(r) for r in rows],
-            "95 % interval": [_interval(r) for r in rows],
-            "P(better)": [_probability(r.p_better) for r in rows],
-            "p": [_p(r.p) for r in rows],
-            "p (Holm)": [_p(r.p_holm) for r in rows],
-            "n": [f"{r.n} of {r.planned}" for r in rows],
-            "what it shows": table["shows"],
-        }
+def contrast_grids(contrasts: Sequence[Contrast], table: pd.DataFrame) -> tuple[Grid, ...]:
+    """Return a grid per family of contrasts, from the rows of `compare`."""
+    several = table["experiment"].nunique() > 1
+    return tuple(
+        Grid(family, _COLUMNS, tuple(_row(row, several) for row in table[table["family"] == family].itertuples()))
+        for family in dict.fromkeys(contrast.family for contrast in contrasts)
     )
-    return text if table["experiment"].nunique() > 1 else text.drop(columns="experiment")
+
+
+def _row(row: Any, several: bool) -> Row:
+    numbers = f"{_mean(row)} {_interval(row)}" if not math.isnan(row.low) else _mean(row)
+    name = f"{row.experiment}: {row.contrast}" if several else row.contrast
+    return Row((name, numbers, _probability(row.p_better), _p(row.p_holm), f"{row.n} of {row.planned}", row.shows))
 
 
 def contrasts_caption(plan: Plan) -> str:
@@ -76,8 +63,7 @@ def contrasts_notes(plan: Plan, table: pd.DataFrame) -> list[str]:
     """Return the notes below the table: seeds that were dropped, data that stand in for others, copies."""
     below = []
     if table["dropped"].any():
-        lines = [f"{r.contrast} ({r.experiment}): {r.dropped}" for r in table.itertuples() if r.dropped]
-        below.append("Seeds that were left out: " + ". ".join(lines) + ".")
+        below.append("Seeds that were left out: " + ". ".join(_dropped(table)) + ".")
         if table["dropped"].str.contains("diverged|at chance").any():
             below.append(
                 "A run that diverges or stays at chance is a result of its variant: where such seeds were left out, "
@@ -88,9 +74,21 @@ def contrasts_notes(plan: Plan, table: pd.DataFrame) -> list[str]:
         if data.paper != data.name:
             below.append(f"{experiment}: {data.title}, a stand-in for {data.paper}; what it shows need not hold there.")
         lines = [line for lines in table.loc[table["experiment"] == experiment, "unofficial"] for line in _split(lines)]
-        if files := dict.fromkeys(line.split(": md5 ")[0] for line in lines):
-            below.append(f"{experiment}: not the official files (runs.csv has their checksums): {', '.join(files)}.")
+        if lines:
+            below.append(f"{experiment}: not the official files (runs.csv has their checksums): {file_names(lines)}.")
     return below
+
+
+def _dropped(table: pd.DataFrame) -> list[str]:
+    """Say which contrasts lack seeds and why; those that lack them for the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for row in table.itertuples():
+        if row.dropped:
+            by_reason.setdefault(str(row.dropped), []).append(f"{row.contrast} ({row.experiment})")
+    return [
+        f"{', '.join(names) if len(names) <= _MOST_NAMES else f'{len(names)} contrasts'}: {reason}"
+        for reason, names in by_reason.items()
+    ]
 
 
 def _split(lines: str) -> list[str]:
@@ -103,35 +101,9 @@ def _numbers(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(differences=by_seed)
 
 
-def _latex(table: pd.DataFrame, below: list[str]) -> str:
-    """Return the table for LaTeX: five columns that fit the width of a page, a heading per family, notes below."""
-    several = table["experiment"].nunique() > 1
-    lines = [
-        r"% needs \usepackage{array, booktabs}",
-        r"\begin{table*}",
-        r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-        rf"\caption{{{_escape(below[0])}}}",
-        rf"\label{{tab:{NAME}}}",
-        r"\begin{tabular}{@{}>{\raggedright\arraybackslash}p{0.36\linewidth}lrrr@{}}",
-        r"\toprule",
-        r"contrast & difference, 95 \% interval & P(better) & p (Holm) & n \\",
-    ]
-    for family in dict.fromkeys(table["family"]):
-        lines += [r"\midrule", rf"\multicolumn{{5}}{{@{{}}l}}{{\emph{{{_escape(family)}}}}} \\"]
-        for row in table[table["family"] == family].itertuples():
-            place = f"{row.experiment}: " if several else ""
-            numbers = f"{_mean(row)} {_interval(row)}" if not math.isnan(row.low) else _mean(row)
-            cells = [_escape(place + row.contrast), _math(numbers), _probability(row.p_better), _p(row.p_holm)]
-            cells[2:] = [_escape(cell) for cell in cells[2:]]
-            lines.append(" & ".join([*cells, f"{row.n} of {row.planned}"]) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    lines += [rf"\par\smallskip\raggedright {_escape(note)}" for note in below[1:]]
-    return "\n".join([*lines, r"\end{table*}"]) + "\n"
-
-
 def _mean(row: Any) -> str:
     if row.n == 0:
-        return _MISSING
+        return MISSING
     if math.isnan(row.low):
         return "identical" if row.shows.startswith("identical") else number(row.mean, digits_for(row.mean))
     return number(row.mean, digits_for(row.low, row.high))
@@ -139,25 +111,16 @@ def _mean(row: Any) -> str:
 
 def _interval(row: Any) -> str:
     if math.isnan(row.low):
-        return _MISSING
+        return MISSING
     digits = digits_for(row.low, row.high)
     return f"[{number(row.low, digits)}, {number(row.high, digits)}]"
 
 
 def _probability(value: float) -> str:
     if math.isnan(value):
-        return _MISSING
+        return MISSING
     return ">0.99" if value > 0.99 else "<0.01" if value < 0.01 else f"{value:.2f}"
 
 
 def _p(value: float) -> str:
-    return _MISSING if math.isnan(value) else p_value(value)
-
-
-def _math(text: str) -> str:
-    """Set numbers with a minus sign instead of a hyphen."""
-    return _escape(text).replace("-", r"$-$") if text != _MISSING else text
-
-
-def _escape(text: str) -> str:
-    return "".join(_SPECIAL.get(letter, letter) for letter in text)
+    return MISSING if math.isnan(value) else p_value(value)

@@ -1,52 +1,104 @@
-"""The files of a table: numbers as csv, text as Markdown and LaTeX."""
+"""All tables of a study, and their files: numbers as csv, text as Markdown and LaTeX."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 
-from capsbench.analysis.collect import collect, write_runs
-from capsbench.analysis.tables.contrasts import write_contrasts
-from capsbench.analysis.tables.paper import caption, paper_table
-from capsbench.analysis.tables.text import for_people, notes
+from capsbench.analysis.claims import is_side
+from capsbench.analysis.published import PUBLISHED_IN, claims, counterpart
+from capsbench.analysis.tables.claimed import claims_table
+from capsbench.analysis.tables.contrasts import contrasts_table
+from capsbench.analysis.tables.costs import cost_table, routings_table
+from capsbench.analysis.tables.latex import latex
+from capsbench.analysis.tables.markdown import markdown
+from capsbench.analysis.tables.methods import routing_of
+from capsbench.analysis.tables.model import Table
+from capsbench.analysis.tables.overview import coverage_table, summary_table
+from capsbench.analysis.tables.own import own_table
+from capsbench.analysis.tables.pairs import pair_table
+from capsbench.analysis.tables.paper import hinton_table1, natural_images, sabour_table1
+from capsbench.analysis.tables.source import Source, gather
 from capsbench.run.folder import write_whole
 from capsbench.study import Plan
+from capsbench.study.tables import BUILT_IN, OwnTable
+
+_MADE: dict[str, Callable[[Source], Table]] = {
+    "sabour-table1": sabour_table1,
+    "affnist": lambda source: pair_table("affnist", source),
+    "hinton-table1": hinton_table1,
+    "hinton-table2": lambda source: pair_table("hinton-table2", source),
+    "natural-images": natural_images,
+    "claims": claims_table,
+    "contrasts": lambda source: contrasts_table(source.plan, source.runs),
+    "routings": routings_table,
+    "cost": cost_table,
+    "summary": summary_table,
+    "coverage": coverage_table,
+}
 
 
-def write_tables(plan: Plan, results: Path) -> dict[str, list[Path]]:
-    """Write runs.csv and all tables of a study below results/STUDY/; returns the paths by table."""
-    folder = results / plan.study.name
-    runs = collect(plan, results)
-    write_runs(runs, folder / "runs.csv")
-    contrasts = {"contrasts": write_contrasts(plan, runs, folder / "tables")} if plan.contrasts else {}
-    return {
-        name: write_table(paper_table(name, plan, runs), name, folder / "tables", caption(name, plan))
-        for name in plan.tables
-    } | contrasts
+def table_names(plan: Plan) -> list[str]:
+    """Return the names of the tables that a study gets, before anything has run.
+
+    Those that the study names and its own ones; if it names none, all that have something to show. Contrasts, which a
+    study switches off with `contrasts: {}`, are always among them.
+    """
+    asked = plan.study.tables
+    own = [table for table in asked or [] if isinstance(table, OwnTable)]
+    named = [table for table in asked or [] if isinstance(table, str)]
+    chosen = bool(named) or asked == []
+    contrasts = ["contrasts"] if plan.contrasts else []
+    names = [*named, *(name for name in contrasts if name not in named)] if chosen else _with_something_to_show(plan)
+    return names + [table.name for table in own]
 
 
-def write_table(table: pd.DataFrame, name: str, folder: Path, caption: str) -> list[Path]:
-    """Write NAME.csv (numbers), NAME.md and NAME.tex (text, booktabs) from one data frame; returns the paths."""
-    paths = [folder / f"{name}.{ending}" for ending in ("csv", "md", "tex")]
-    write_whole(paths[0], lambda aside: table.to_csv(aside, index=False))
-    text = for_people(table)
-    below = [caption, *notes(table)]
-    markdown = [text.to_markdown(index=False, disable_numparse=True), *below]
-    _write_text(paths[1], "\n\n".join(markdown) + "\n")
-    latex = (
-        text.style.hide(axis="index")
-        .format(escape="latex")
-        .format_index(escape="latex", axis="columns")
-        .to_latex(hrules=True, caption=_escape(" ".join(below)), label=f"tab:{name}", column_format="l" * text.shape[1])
-    )
-    for sign, command in (("±", r"$\pm$"), ("†", r"$\dagger$"), ("‡", r"$\ddagger$")):
-        latex = latex.replace(sign, command)
-    _write_text(paths[2], "% needs \\usepackage{booktabs}\n" + latex)
+def build_tables(plan: Plan, runs: pd.DataFrame) -> dict[str, Table]:
+    """Return all tables of a study by name.
+
+    Args:
+        plan: the study.
+        runs: from `collect` or `read_runs`.
+    """
+    source = gather(plan, runs)
+    return {name: _built(name, source) for name in table_names(plan)}
+
+
+def build_table(name: str, plan: Plan, runs: pd.DataFrame) -> Table:
+    """Return one table of a study; raises KeyError for a name that is neither built in nor one of its own."""
+    return _built(name, gather(plan, runs))
+
+
+def write_tables(plan: Plan, runs: pd.DataFrame, folder: Path) -> dict[str, list[Path]]:
+    """Write all tables of a study into a folder, which holds nothing else; returns the paths by table."""
+    return {name: write_table(table, folder) for name, table in build_tables(plan, runs).items()}
+
+
+def write_table(table: Table, folder: Path) -> list[Path]:
+    """Write NAME.csv (numbers), NAME.md and NAME.tex (text); returns the paths."""
+    contents = {"csv": table.numbers.to_csv(index=False), "md": markdown(table), "tex": latex(table)}
+    paths = [folder / f"{table.name}.{ending}" for ending in contents]
+    for path, content in zip(paths, contents.values(), strict=True):
+        write_whole(path, lambda aside, text=content: aside.write_text(text, encoding="utf-8"))  # type: ignore[misc]
     return paths
 
 
-def _write_text(path: Path, text: str) -> None:
-    write_whole(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+def _built(name: str, source: Source) -> Table:
+    own = {table.name: table for table in source.plan.study.tables or [] if isinstance(table, OwnTable)}
+    return own_table(own[name], source) if name in own else _MADE[name](source)
 
 
-def _escape(text: str) -> str:
-    return text.replace("%", r"\%").replace("_", r"\_").replace("&", r"\&")
+def _with_something_to_show(plan: Plan) -> list[str]:
+    runs = {(run.experiment, run.variant): run for run in reversed(plan.runs)}.values()
+    values = [(run, counterpart(run, PUBLISHED_IN[run.table])) for run in runs]
+    sides = [side for claim in claims() if claim.attack is None for side in (claim.first, claim.second)]
+    there = {
+        **dict.fromkeys(plan.tables, True),
+        "claims": any(is_side(run, value, side) for run, value in values for side in sides),
+        "contrasts": bool(plan.contrasts),
+        "routings": any(routing_of(run)[0] is not None for run in runs),
+        "cost": True,
+        "summary": len(plan.data) > 1,
+        "coverage": any(value is not None for _, value in values),
+    }
+    return [name for name in BUILT_IN if there.get(name)]

@@ -1,9 +1,8 @@
 """Names for the method of a run in a table: network, routing, reconstruction."""
 
+from capsbench.analysis.tables.text import MISSING
 from capsbench.registry import LOSSES, MODELS, ROUTINGS
 from capsbench.study import Run
-
-MISSING = "-"
 
 
 def method_name(run: Run) -> str:
@@ -39,6 +38,14 @@ def reconstructs(run: Run) -> str:
     if "decoder" not in run.options:
         return MISSING
     return "yes" if run.options["decoder"] else "no"
+
+
+def routing_of(run: Run) -> tuple[str | None, int | None]:
+    """Return the title of a network's routing and its iterations; None for a network or a routing without."""
+    group, name = run.options.get("routing"), _routing(run)
+    if name is None:
+        return None, None
+    return ROUTINGS[name].title, (run.options if group is None else group).get("iterations")
 
 
 def _routing(run: Run) -> str | None:

@@ -1,236 +1,267 @@
-"""The numbers of a table: a row per experiment and variant, with the value that the paper has for it."""
+"""The papers' tables in the papers' layouts, with our numbers and their verdicts beside the published ones."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
+from capsbench.analysis.cells import Cell
+from capsbench.analysis.published import PUBLISHED_IN, Published, read_published
+from capsbench.analysis.statistics import summarise
+from capsbench.analysis.tables.methods import method_name, reconstructs, routing_name
+from capsbench.analysis.tables.model import Grid, Notes, Row, Table, grid, tell_apart
+from capsbench.analysis.tables.source import NOT_RUN, Source, below, not_run, numbers
+from capsbench.analysis.tables.text import MISSING, count_text, mean_text
+from capsbench.registry import LOSSES
+from capsbench.study import Plan, catalogue
 
-from capsbench.analysis.published import Published, counterpart, deviations, rows_without_models
-from capsbench.analysis.statistics import summarise, verdict
-from capsbench.analysis.tables.methods import MISSING, method_name, reconstructs, routing_name
-from capsbench.run.match import TOLERANCE
-from capsbench.study import Plan, Run, catalogue
-
-NOT_COMPARABLE = "not comparable: "
-NO_NETWORK = "no network of ours"
 _S17 = "Sabour, Frosst, Hinton 2017 (S17)"
 _H18 = "Hinton, Sabour, Frosst 2018 (H18)"
-_BESIDE = {"norb": "smallnorb"}  # data sets that are not here, and where their values are shown
 _LATER = "for later networks, the papers that published.yaml names"
+_BASELINES = ("cnn_sabour_mnist", "cnn_sabour_multimnist")  # two networks, one row of S17's table
+_OF_TABLE1 = ("matrix_capsnet", "cnn_hinton_norb")
+
+
+_Line = tuple[tuple[str, ...], Mapping[str, Cell | Published]]
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the papers. The data set of a run decides to which table it belongs."""
+    """A table of the papers. The data set of a run decides to which table it belongs.
 
+    title: of ours. source: of the published values. published: "paper table"s of published.yaml.
+    """
+
+    title: str
     source: str
-    published: tuple[str, ...]  # "paper table", as in published.yaml
+    published: tuple[str, ...]
 
 
 TABLES = {
-    "sabour-table1": PaperTable(
-        f"{_S17}, Table 1; {_LATER}", ("S17 Table 1", "H18 section 5", "R19 Table 1", "M21 MNIST")
-    ),
-    "affnist": PaperTable(f"{_S17}, section 5.2", ("S17 section 5.2",)),
-    "hinton-table1": PaperTable(
-        f"{_H18}, Table 1, and {_S17}, section 7; {_LATER}",
-        ("H18 Table 1", "H18 section 5", "S17 section 7", "M21 smallNORB"),
-    ),
-    "hinton-table2": PaperTable(f"{_H18}, Table 2", ("H18 Table 2",)),
-    "natural-images": PaperTable(
-        f"{_S17}, section 7, and {_H18}, section 5; {_LATER}", ("S17 section 7", "H18 section 5", "R19 Table 1")
-    ),
-}
-
-
-def paper_table(name: str, plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:
-    """Build a table as numbers: a row per experiment and variant of its data sets, errors in %.
-
-    After them, a row per value that papers publish for a data set of the study and a network that is not here; in
-    these `planned` is 0.
-
-    Columns: mean, std, low and high of the 95 % interval; n of planned runs, diverged, failed; published value,
-    difference, verdict; parameters, seconds per run. For pairs of digits also the per-digit error; where the test is on
-    novel views or transforms also the familiar error, and where training stopped at the familiar error of another
-    variant, that variant and the overshoot: by how many points the familiar error is below its, mean over the seeds.
-    stuck: runs that never left chance, with the diagnostics of one of them; unmatched: why a familiar error does not
-    count as matched. `for_people` turns the numbers into text.
-
-    Args:
-        name: one of TABLES.
-        plan: the study.
-        runs: from `collect`.
-    """
-    table = TABLES[name]
-    by_variant: dict[tuple[str, str], Run] = {}
-    for run in plan.runs:
-        if run.table == name:
-            by_variant.setdefault((run.experiment, run.variant), run)
-    rows = [_row(run, plan, runs, table) for run in by_variant.values()]
-    rows += _published_only(name, plan)
-    return pd.DataFrame(rows, columns=_COLUMNS)
+    name: PaperTable(title, source, PUBLISHED_IN[name])
+    for name, title, source in (
+        ("sabour-table1", "Test error on MNIST and on pairs of digits (S17, Table 1)", f"{_S17}, Table 1; {_LATER}"),
+        ("affnist", "Test error on affine digits at equal familiar error (S17, 5.2)", f"{_S17}, section 5.2"),
+        (
+            "hinton-table1", "Test error on smallNORB (H18, Table 1)",
+            f"{_H18}, Table 1, and {_S17}, section 7; {_LATER}",
+        ),
+        ("hinton-table2", "Test error on novel viewpoints (H18, Table 2)", f"{_H18}, Table 2"),
+        (
+            "natural-images", "Test error on natural images and clothes",
+            f"{_S17}, section 7, and {_H18}, section 5; {_LATER}",
+        ),
+    )
+}  # fmt: skip
 
 
 def caption(name: str, plan: Plan) -> str:
-    """Say what the table shows and how to read it, in one paragraph."""
+    """Say how to read a table, in one paragraph."""
     stopped = any(run.training.match for run in plan.runs if run.table == name)
     chosen = (
         "Where a note says so, training was stopped on the familiar test, as in H18; nothing" if stopped else "Nothing"
     )
     return (
-        f"Study '{plan.study.name}'. Test error in %, mean ± standard deviation over the seeds, with the 95 % t "
-        f"interval of the mean. n: runs with a result, out of the planned runs. Published: {TABLES[name].source}. "
+        f"Study '{plan.study.name}'. Test error in %, mean ± standard deviation over the seeds; the csv has intervals. "
+        "Verdict: our runs against the published value, by intervals and a margin written down before. n: "
+        f"runs with a result, out of the planned runs. Published: {TABLES[name].source}. "
         f"{chosen} was chosen on the test set."
     )
 
 
-def _row(run: Run, plan: Plan, runs: pd.DataFrame, table: PaperTable) -> dict[str, Any]:
-    cell = runs[_is_cell(runs, run.experiment, run.variant)]
-    matching = _matching(run, cell, runs)
-    done = cell[cell["status"] == "ok"]
-    ours = summarise(_values(done, "test_error"))
-    familiar, per_digit = (summarise(_values(done, name)) for name in ("familiar_error", "per_digit_error"))
-    published = counterpart(run, table.published)
-    comparable = published is not None and run.data.name == published.data_set
-    return {
-        "experiment": run.experiment,
-        "data": run.data.name,
-        "method": method_name(run),
-        "variant": run.variant,
-        "label": cell["label"].iloc[0],
-        "routing": routing_name(run),
-        "reconstruction": reconstructs(run),
-        "mean": ours.mean, "std": ours.std, "low": ours.interval[0], "high": ours.interval[1],
-        "n": ours.n, "planned": len(cell),
-        "diverged": int((cell["status"] == "diverged").sum()), "failed": int((cell["status"] == "failed").sum()),
-        "published": None if published is None else str(published),
-        "difference": ours.mean - published.error if published and comparable else math.nan,
-        "verdict": _verdict(run, plan, cell, published, matching),
-        "per_digit_mean": per_digit.mean, "per_digit_std": per_digit.std,
-        "familiar_mean": familiar.mean, "familiar_std": familiar.std,
-        "published_familiar": _published_familiar(run, published),
-        "unofficial": "; ".join(_unofficial_lines(done)),
-        "caveat": "" if published is None else published.caveat,
-        "parameters": done["parameters"].iloc[0] if len(done) else math.nan,
-        "seconds": done["seconds"].mean() if len(done) else math.nan,
-        "matched_to": "" if matching is None else matching.variant,
-        "overshoot": math.nan if matching is None else matching.overshoot,
-        "stuck": len(_stuck(cell)),
-        "diagnostics": _diagnostics(_stuck(cell)),
-        "unmatched": "" if matching is None else matching.problem,
-    }  # fmt: skip
+def sabour_table1(source: Source) -> Table:
+    """S17, Table 1: network, routing and reconstruction; a column for single digits and one for pairs."""
+    there, notes = source.of("sabour-table1"), Notes(diagnostics=True)
+    grids, shown = [], list[str]()
+    for data_sets in _two_by_two(there):
+        values = [v for v in _values("S17 Table 1") if v.data_set in data_sets]
+        shown += [value.id for value in values]
+        grids.append(_digits(data_sets, [cell for cell in there if cell.data_set in data_sets], values, notes))
+    return _table("sabour-table1", source, _headed(grids), not_run("sabour-table1", there, shown), notes)
 
 
-_COLUMNS = [
-    "experiment", "data", "method", "variant", "label", "routing", "reconstruction", "mean", "std", "low", "high", "n",
-    "planned", "diverged", "failed", "published", "difference", "verdict", "per_digit_mean", "per_digit_std",
-    "familiar_mean", "familiar_std", "published_familiar", "unofficial", "caveat", "parameters", "seconds",
-    "matched_to", "overshoot", "stuck", "diagnostics", "unmatched",
-]  # fmt: skip
+def hinton_table1(source: Source) -> Table:
+    """H18, Table 1: iterations, pose, loss and coordinates of matrix capsules; other networks below."""
+    there, notes = source.of("hinton-table1"), Notes(diagnostics=True)
+    grids, shown = [], list[str]()
+    for data_set in dict.fromkeys(cell.data_set for cell in there):
+        cells = [cell for cell in there if cell.data_set == data_set]
+        ours = [cell for cell in cells if cell.run.model in _OF_TABLE1]
+        values = [value for value in _values("H18 Table 1") if value.data_set == data_set]
+        shown += [value.id for value in values]
+        title = catalogue()[data_set].title
+        if ours or values:
+            grids.append(_matrix_capsules(title, ours, values, notes))
+        if others := [cell for cell in cells if cell.run.model not in _OF_TABLE1]:
+            grids.append(networks(f"other networks, {title}" if ours or values else title, others, notes))
+    return _table("hinton-table1", source, grids, not_run("hinton-table1", there, shown), notes)
 
 
-def _published_only(name: str, plan: Plan) -> Iterator[dict[str, Any]]:
-    """Yield a row for each published value of a network that is not here, on a data set that the study has."""
-    there = {run.data.name for run in plan.runs if run.table == name}
-    for value in rows_without_models():
-        data_set = _BESIDE.get(value.data_set, value.data_set)
-        facts = catalogue()[data_set]
-        if data_set in there and facts.table(facts.options()) == name:
-            yield {
-                "experiment": "", "data": value.data_set, "method": f"{value.method} ({value.paper})", "variant": "",
-                "label": value.method, "routing": MISSING, "reconstruction": MISSING, "n": 0, "planned": 0,
-                "diverged": 0, "failed": 0, "stuck": 0, "published": str(value), "verdict": NO_NETWORK,
-                "published_familiar": math.nan if value.familiar is None else value.familiar,
-                "unofficial": "", "caveat": value.caveat, "matched_to": "", "diagnostics": "", "unmatched": "",
-            }  # fmt: skip
+def natural_images(source: Source) -> Table:
+    """CIFAR-10, SVHN and Fashion-MNIST, one after the other."""
+    there, notes = source.of("natural-images"), Notes(diagnostics=True)
+    data_sets = dict.fromkeys(cell.data_set for cell in there)
+    grids = [networks(catalogue()[d].title, [c for c in there if c.data_set == d], notes) for d in data_sets]
+    return _table("natural-images", source, grids, not_run("natural-images", there), notes)
 
 
-def _published_familiar(run: Run, published: Published | None) -> float:
-    if published is None or published.familiar is None or not run.data.has_familiar_test:
-        return math.nan
-    return published.familiar
+def networks(heading: str, cells: Sequence[Cell], notes: Notes) -> Grid:
+    """Return a row per cell: network, routing, reconstruction, our error and verdict, the published one."""
+    names = [_names(cell) for cell in cells]
+    told = tell_apart(["|".join(name) for name in names], cells, [cell.published is not None for cell in cells])
+    rows = [
+        Row((name[0] if "|".join(name) == text else text, *name[1:], *_slot(cell, notes)), cell.keys)
+        for cell, name, text in zip(cells, names, told, strict=True)
+    ]
+    columns = ("network", "routing", "reconstruction", "ours (error %)", "verdict", "published", "n")
+    return grid(heading, columns, rows, keep=("ours (error %)", "verdict", "published", "n"))
 
 
-def _values(done: pd.DataFrame, name: str) -> list[float]:
-    return list(done[name].dropna()) if name in done else []
+def _digits(data_sets: Sequence[str], cells: Sequence[Cell], values: Sequence[Published], notes: Notes) -> Grid:
+    """Return the grid of up to two data sets that stand side by side."""
+    rows: dict[tuple[str, ...], dict[str, list[Cell | Published]]] = {_names_of(value): {} for value in values}
+    for cell in cells:
+        rows.setdefault(_names(cell), {}).setdefault(cell.data_set, []).append(cell)
+    for value in values:  # those that did not run keep their place
+        rows[_names_of(value)].setdefault(value.data_set, [value])
+    lines: list[_Line] = [
+        (names, {data_set: found[n] for data_set, found in row.items() if n < len(found)})
+        for names, row in rows.items()
+        for n in range(max(map(len, row.values()), default=0))
+    ]
+    lines = [(_again(lines[:n], *line), line[1]) for n, line in enumerate(lines)]
+    ours = [next((each for each in line.values() if isinstance(each, Cell)), None) for _, line in lines]
+    of_paper = [cell is None or cell.published is not None for cell in ours]
+    told = tell_apart(["|".join(names) for names, _ in lines], ours, of_paper)
+    single = len(data_sets) == 1
+    columns = ["network", "routing", "reconstruction"]
+    for data_set in data_sets:
+        title = catalogue()[data_set].title
+        columns += [f"{title} (error %)", "verdict", "published", "n"] if single else [f"{title}: ours", "published"]
+    written = [
+        Row(
+            (
+                names[0] if "|".join(names) == text else text, *names[1:],
+                *(part for data_set in data_sets for part in _place(line.get(data_set), single, notes)),
+                *(_per_digit(line.get(data_set)) for data_set in data_sets),
+            ),
+            tuple(key for each in line.values() if isinstance(each, Cell) for key in each.keys),
+        )
+        for (names, line), text in zip(lines, told, strict=True)
+    ]  # fmt: skip
+    columns += [f"{catalogue()[d].title}: per digit" if not single else "per digit" for d in data_sets]
+    keep = [name for name in columns[3:] if "per digit" not in name]
+    return grid("", columns, written, keep=[*keep, "routing", "reconstruction"])
 
 
-def _unofficial_lines(done: pd.DataFrame) -> list[str]:
-    """Return the lines about files that are not official, each once, over all seeds of a cell."""
-    found = done["unofficial"].dropna() if len(done) else []
-    return list(dict.fromkeys(line for lines in found for line in lines.split("; ") if line))
+def _again(before: Sequence[_Line], names: tuple[str, ...], line: Mapping[str, Cell | Published]) -> tuple[str, ...]:
+    """Name the experiment of a line that has the variants of one before it, in another experiment."""
+    variants = {each.variant for each in line.values() if isinstance(each, Cell)}
+    for other_names, other in before:
+        there = {each.variant for each in other.values() if isinstance(each, Cell)}
+        if other_names == names and variants and variants <= there:
+            experiments = dict.fromkeys(each.experiment for each in line.values() if isinstance(each, Cell))
+            return f"{names[0]} ({', '.join(experiments)})", *names[1:]
+    return names
 
 
-def _verdict(
-    run: Run, plan: Plan, cell: pd.DataFrame, published: Published | None, matching: "_Matching | None"
-) -> str:
-    unmatched = [matching.problem] if matching and matching.problem else []
-    if published is None:
-        return NOT_COMPARABLE + unmatched[0] if unmatched else "no published value"
-    done = cell[cell["status"] == "ok"]
-    if done.empty:
-        ended = (cell["status"].isin(["diverged", "failed"])).any()
-        return "no run ended well" if ended else "not run"
-    reasons = [*deviations(run, published, plan), *unmatched]
-    if any(done["unofficial"]):
-        reasons.append("not the official files")
-    ours = summarise(_values(done, "test_error"))
-    found = "" if reasons else verdict(ours, published.error, published.std, published.n)
-    if stuck := len(_stuck(done)):  # a mean over networks that learnt and others that did not reproduces nothing
-        reasons.append(f"{stuck} of {ours.n} runs stuck at chance")
-        if found.startswith("missed"):
-            return f"{found}; {reasons[0]}"
-    return NOT_COMPARABLE + "; ".join(reasons) if reasons else found
+def _place(found: Cell | Published | None, single: bool, notes: Notes) -> tuple[str, ...]:
+    """Return the texts for a data set: our error, verdict, published value and n, or two texts that hold all."""
+    if found is None:
+        return (MISSING,) * (4 if single else 2)
+    ours, verdict, published, n = _slot(found, notes)
+    if single:
+        return ours, verdict, published, n
+    return verdict if ours == MISSING else f"{ours}: {verdict} ({n})", published
 
 
-@dataclass(frozen=True)
-class _Matching:
-    """Familiar errors beside those of the variant that training was matched to, at equal seeds.
-
-    variant: its label. overshoot: mean of its familiar error less ours, in points. problem: why they do not match.
-    """
-
-    variant: str
-    overshoot: float
-    problem: str
+def _slot(found: Cell | Published, notes: Notes) -> tuple[str, str, str, str]:
+    """Return our error, the verdict, the published value and the number of runs."""
+    if isinstance(found, Published):
+        return MISSING, NOT_RUN, str(found), MISSING
+    published = MISSING if found.published is None else str(found.published)
+    return notes.ours(found), notes.verdict(found), published, count_text(found)
 
 
-def _matching(run: Run, cell: pd.DataFrame, runs: pd.DataFrame) -> _Matching | None:
-    """Compare the familiar errors of a cell, as they were evaluated; None where training stopped by itself."""
-    if not run.training.match:
-        return None
-    other = runs[_is_cell(runs, run.experiment, run.training.match)]
-    ours, theirs = (_familiar_by_seed(part) for part in (cell, other))
-    missing = [seed for seed in ours if seed not in theirs]
-    gaps = {seed: theirs[seed] - error for seed, error in ours.items() if seed in theirs}
-    worst = max(gaps, key=lambda seed: abs(gaps[seed]), default=None)
-    problem = ""
-    if missing:
-        problem = f"familiar error not matched (seed {missing[0]}: no result of {run.training.match})"
-    elif worst is not None and abs(gaps[worst]) > TOLERANCE + 1e-9:
-        problem = f"familiar error not matched ({ours[worst]:.2f} against {theirs[worst]:.2f}, seed {worst})"
-    overshoot = math.fsum(gaps.values()) / len(gaps) if gaps else math.nan
-    return _Matching(str(other["label"].iloc[0]), overshoot, problem)
+def _per_digit(found: Cell | Published | None) -> str:
+    if not isinstance(found, Cell):
+        return MISSING
+    summary = summarise(tuple(found.per_digit.values()))
+    return mean_text(summary.mean, summary.std)
 
 
-def _familiar_by_seed(cell: pd.DataFrame) -> dict[int, float]:
-    if "familiar_error" not in cell:
-        return {}
-    return {int(row.seed): float(row.familiar_error) for row in cell.dropna(subset="familiar_error").itertuples()}
+def _matrix_capsules(heading: str, cells: Sequence[Cell], values: Sequence[Published], notes: Notes) -> Grid:
+    """Return H18's rows in its order, then those that it has not."""
+    rows: list[Cell | Published] = []
+    for value in values:
+        rows += [cell for cell in cells if cell.published is not None and cell.published.id == value.id] or [value]
+    rows += [cell for cell in cells if cell not in rows]
+    names = [_varied(row) for row in rows]
+    ids = [value.id for value in values]
+    of_paper = [not isinstance(row, Cell) or (row.published is not None and row.published.id in ids) for row in rows]
+    ours = [row if isinstance(row, Cell) else None for row in rows]
+    told = tell_apart(["|".join(name) for name in names], ours, of_paper)
+    written = [
+        Row(
+            (name[0] if "|".join(name) == text else f"{name[0]}: {text}", *name[1:], *_slot(row, notes)),
+            row.keys if isinstance(row, Cell) else (),
+        )
+        for row, name, text in zip(rows, names, told, strict=True)
+    ]
+    columns = ("iterations", "pose", "loss", "coordinates", "ours (error %)", "verdict", "published", "n")
+    return Grid(heading, columns, tuple(written))
 
 
-def _stuck(cell: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs of a cell that never left chance."""
-    return cell[cell["stuck_at_chance"].eq(True)]
+def _varied(row: Cell | Published) -> tuple[str, ...]:
+    """Return what H18's table varies: iterations, pose, loss, coordinate addition."""
+    if isinstance(row, Cell):
+        model, options, crops = row.run.model, row.run.options, getattr(row.run.data.options, "test_crops", 1)
+        routing = routing_name(row.run)
+    else:
+        model, options = str(row.model), row.options
+        crops = row.requirements.get("task", {}).get("test_crops", 1)
+        routing = str(options.get("routing", {}).get("iterations"))
+    if model != "matrix_capsnet":
+        return "CNN (H18)", MISSING, MISSING, MISSING
+    loss = LOSSES[options["loss"]["name"]].title
+    coordinates = "yes" if options["coordinate_addition"] else "no"
+    return routing + (f", {crops} test crops" if crops > 1 else ""), options["pose"], loss, coordinates
 
 
-def _diagnostics(stuck: pd.DataFrame) -> str:
-    """Return those of the first run that has any."""
-    told = stuck.dropna(subset="diagnostics")
-    return "" if told.empty else f"seed {told['seed'].iloc[0]}: {told['diagnostics'].iloc[0]}"
+def _names(cell: Cell) -> tuple[str, str, str]:
+    if cell.run.model in _BASELINES:
+        return "baseline CNN (S17)", MISSING, MISSING
+    return method_name(cell.run), routing_name(cell.run), reconstructs(cell.run)
 
 
-def _is_cell(runs: pd.DataFrame, experiment: str, variant: str) -> "pd.Series[bool]":
-    return (runs["experiment"] == experiment) & (runs["variant"] == variant)
+def _names_of(value: Published) -> tuple[str, str, str]:
+    """Return what a cell that has the network of a value of S17's Table 1 is called."""
+    if value.model in _BASELINES:
+        return "baseline CNN (S17)", MISSING, MISSING
+    options: dict[str, Any] = value.options
+    return "CapsNet", str(options["routing"]["iterations"]), "yes" if options["decoder"] else "no"
+
+
+def _values(table: str) -> list[Published]:
+    return [v for v in read_published() if f"{v.paper} {v.table}" == table and v.attack is None]
+
+
+def _two_by_two(cells: Sequence[Cell]) -> list[list[str]]:
+    """Return the data sets of S17's table, then stand-ins, at most two side by side."""
+    there = list(dict.fromkeys(cell.data_set for cell in cells))
+    own: list[str] = [name for name in ("mnist", "multimnist") if name in there]
+    others = [name for name in there if name not in own]
+    stand_ins = [others[n : n + 2] for n in range(0, len(others), 2)]
+    return [own, *stand_ins] if own else stand_ins
+
+
+def _headed(grids: Sequence[Grid]) -> list[Grid]:
+    """Head grids where the second is of stand-ins."""
+    if len(grids) < 2:
+        return list(grids)
+    return [Grid("stand-ins" if n else "", each.columns, each.rows) for n, each in enumerate(grids)]
+
+
+def _table(name: str, source: Source, grids: Sequence[Grid], values: Sequence[Published], notes: Notes) -> Table:
+    frame = numbers(source.of(name), values)
+    below_them = below(values)
+    return Table(name, TABLES[name].title, caption(name, source.plan), (*grids, *below_them), notes.lines(), frame)

@@ -70,6 +70,38 @@ def read(folder: Path, split: SourceSplit, allow_unofficial: bool = False, optio
     return Raw(arrays["images"], arrays["labels"], factors, unofficial, {path.name: sha256})
 
 
+def originals(folder: Path) -> np.ndarray | None:
+    """Return which digit each test image was made from, int64 [320000] from 0, or None where the file does not say it.
+
+    By `original_id`, which counts MNIST's test digits from 1; without it by the labels, where these come in blocks of
+    32 copies or as 32 rounds through the digits. Labels sorted by class fit both, and say nothing.
+
+    Args:
+        folder: as for `read`, which checks the file.
+
+    Raises:
+        InputError: the file is missing or damaged.
+    """
+    path = _find(folder)
+    made_from = {"sha256": sha256_of(path), "format": FORMAT}
+    arrays = cached("affnist-test", made_from, lambda: _build(path, True))
+    if "original" in arrays:
+        return np.unique(arrays["original"], return_inverse=True)[1].astype(np.int64)
+    return originals_by_labels(np.asarray(arrays["labels"]))
+
+
+def originals_by_labels(labels: np.ndarray) -> np.ndarray | None:
+    """Return the digit of each of 32 copies, int64 [N], as far as the order of labels [N] shows it; else None."""
+    digits = len(labels) // COPIES
+    if (np.diff(labels) >= 0).all():
+        return None
+    if (labels.reshape(digits, COPIES) == labels[::COPIES, np.newaxis]).all():
+        return np.arange(len(labels)) // COPIES
+    if (labels.reshape(COPIES, digits) == labels[:digits]).all():
+        return np.arange(len(labels)) % digits
+    return None
+
+
 def download(folder: Path) -> None:
     """Fetch the test set if it is missing. A file that is there stays, and is checked when it is read."""
     if not ((folder / "test.mat").exists() or (folder / "test.mat.zip").exists()):

@@ -84,6 +84,11 @@ def _mode(split: Split, train: Mode) -> Mode:
     return train if split in ("train", "validation") else "translated"
 
 
+def digits_of_placed(task: "Placed") -> Int[Tensor, " images"]:
+    """Return which digit of the split each evaluation image shows, int64 [N]."""
+    return torch.arange(len(task.labels)) % len(task.digits)
+
+
 class Placed(Task):
     """Digits `translated` by whole pixels, all 28x28 inside, or under a full `affine` map; drawn anew in each epoch.
 

@@ -55,6 +55,13 @@ def make_task(raw: Raw, split: Split, options: PairOptions, device: torch.device
     return Pairs(raw, options, pairs, device)
 
 
+def digits_of_pairs(task: "Pairs") -> Int[Tensor, "pairs 2"]:
+    """Return which digits of the split each evaluation pair shows, int64 [N, 2], in the order of `task.labels`."""
+    pairs = torch.arange(len(task.labels), device=task.labels.device)
+    digits = torch.stack(task._partners(pairs, task.draws[:, 0]), 1)
+    return digits.gather(1, task.classes[digits].argsort(dim=1))
+
+
 class Pairs(Task):
     """Pairs of digits: the first goes through the data set in turn, the second is any digit of another class."""
 

@@ -1,8 +1,11 @@
 import itertools
 
 import pytest
+from matplotlib.markers import CARETLEFT, CARETRIGHT
 
 from capsbench.analysis.plots import plot_contrasts
+from capsbench.analysis.plots.contrasts import margin_of
+from capsbench.analysis.plots.style import INK
 
 STUDY = """\
 name: small_study
@@ -42,11 +45,15 @@ def drawn(make_plan, write_run, figure_of):
 
 
 def texts_of(axis) -> list[str]:
-    return [text.get_text() for text in axis.texts]
+    return [text.get_text().replace("\n", " ").replace("\u00a0", " ") for text in axis.texts]
 
 
-def marks(axis, marker: str) -> list[list[float]]:
+def marks(axis, marker) -> list[list[float]]:
     return [list(line.get_xdata()) for line in axis.lines if line.get_marker() == marker]
+
+
+def named(axis, label: str) -> list[list[float]]:
+    return [list(line.get_xdata()) for line in axis.lines if line.get_label() == label]
 
 
 def test_a_line_per_contrast_under_its_family_with_every_seed(drawn):
@@ -62,13 +69,13 @@ def test_a_line_per_contrast_under_its_family_with_every_seed(drawn):
     assert marks(axis, "D")[0] == pytest.approx([-0.5])
     assert "−0.50 [−0.75, −0.25]" in texts
     assert "identical in all three seeds" in texts
-    assert [0, 0] in marks(axis, "None")  # the zero line
+    assert named(axis, "zero") == [[0, 0]] * 5
 
 
 def test_the_interval_is_drawn_from_end_to_end(drawn):
     (axis,) = drawn("{f: [{a: capsnet-iterations2, b: capsnet-iterations1}]}").axes
     half_width = 4.302653 * 0.1 / 3**0.5
-    assert [-0.5 - half_width, -0.5 + half_width] == pytest.approx(marks(axis, "None")[1], abs=1e-6)
+    assert [-0.5 - half_width, -0.5 + half_width] == pytest.approx(named(axis, "interval")[0], abs=1e-6)
     low, high = axis.get_xlim()
     assert low < -0.5 - half_width
     assert high > 0
@@ -78,10 +85,10 @@ def test_a_line_far_wider_than_the_others_is_cut_with_an_arrow(drawn):
     (axis,) = drawn().axes  # 7 iterations: 78 points worse
     low, high = axis.get_xlim()
     assert high < 10
-    assert marks(axis, ">") == [[high]]
-    assert marks(axis, "<") == []
+    assert marks(axis, CARETRIGHT) == [[high]]
+    assert marks(axis, CARETLEFT) == []
     assert any(text.startswith("+78.00 [") for text in texts_of(axis))  # in numbers all the same
-    inside = [x for line in axis.lines for x in line.get_xdata() if line.get_marker() != ">"]
+    inside = [x for line in axis.lines for x in line.get_xdata() if line.get_label() != "cut"]
     assert all(low <= x <= high for x in inside)
 
 
@@ -95,24 +102,24 @@ def test_a_filled_diamond_survives_holms_correction(drawn):
         (axis,) = drawn(contrasts).axes
         (diamond,) = (line for line in axis.lines if line.get_marker() == "D")
         faces[contrasts[8:30]] = diamond.get_markerfacecolor()
-    assert list(faces.values()) == ["black", "white"]
+    assert list(faces.values()) == [INK, "white"]
 
 
 def test_seeds_that_were_dropped_are_counted_beside_the_line(drawn):
     (axis,) = drawn(
         "{f: [{a: capsnet-iterations2, b: capsnet-iterations1}]}", capsnet_iterations2=[1.5, "diverged", 3.5]
     ).axes
-    assert "−0.50 points (n = 2 of 3)" in texts_of(axis)
+    assert "−0.50 points 2 of 3 seeds" in texts_of(axis)
     assert marks(axis, "o") == [pytest.approx([-0.5, -0.5])]
 
 
 def test_each_experiment_has_a_panel_with_its_own_scale(drawn):
     study = STUDY.replace("variants:\n", "  pairs: {data: {name: multidigits, validation_images: 100}}\nvariants:\n")
     figure = drawn("{f: [{a: capsnet-iterations2, b: capsnet-iterations1}]}", study)
-    titles = [axis.get_title("left") for axis in figure.axes]
+    titles = [text.get_text() for text in figure.texts]
     assert "handwritten digits" in titles[0]
     assert titles[1].startswith("pairs")
-    assert figure.get_size_inches()[0] == 8
+    assert len({axis.get_xlim() for axis in figure.axes}) == 1  # the errors are the same in both
 
 
 def test_nothing_lies_outside_a_page_with_twenty_contrasts(drawn):
@@ -125,7 +132,7 @@ def test_nothing_lies_outside_a_page_with_twenty_contrasts(drawn):
     boxes = [text.get_window_extent(renderer) for axis in figure.axes for text in axis.texts]
     assert len(boxes) == 2 * 20 + 2
     assert all(page.x0 <= box.x0 and box.x1 <= page.x1 for box in boxes)
-    names = sorted((box for box in boxes if box.x0 < page.width / 4), key=lambda box: -box.y1)
+    names = sorted((box for box in boxes if box.x0 < page.width / 6), key=lambda box: -box.y1)
     assert all(upper.y0 >= lower.y1 - 1 for upper, lower in itertools.pairwise(names))  # none over another
 
 
@@ -133,3 +140,29 @@ def test_nothing_lies_outside_a_page_with_twenty_contrasts(drawn):
 def test_without_contrasts_or_runs_the_plot_says_so(make_plan, figure_of, contrasts):
     (axis,) = figure_of(plot_contrasts, make_plan(f"{STUDY}contrasts: {contrasts}\n")).axes
     assert texts_of(axis)[0].startswith("nothing to show: ")
+
+
+@pytest.mark.parametrize(
+    ("data", "margin", "said"),
+    [
+        ("{name: mnist}", 0.05, "S17"),  # five of 10,000 test images
+        ("{name: digits}", 0.1, "chosen"),
+        ("{name: smallnorb, options: {view: azimuth}}", 1.35, "H18"),  # a tenth of 13.5
+    ],
+)
+def test_the_margin_is_the_papers_where_there_is_one(run_on, data, margin, said):
+    found, source = margin_of(run_on(data, "{model: cnn_matched}").data)
+    assert found == pytest.approx(margin, abs=0.3 * margin)
+    assert said in source
+
+
+def test_the_margin_is_a_band_in_every_row_and_stands_in_the_title(drawn):
+    figure = drawn("{f: [{a: capsnet-iterations2, b: capsnet-iterations1}, {a: cnn, b: capsnet-iterations1}]}")
+    (axis,) = figure.axes
+    bands = [band for band in axis.collections if band.get_label() == "margin"]
+    assert len(bands) == 2
+    for band in bands:
+        assert [band.get_paths()[0].get_extents().x0, band.get_paths()[0].get_extents().x1] == pytest.approx(
+            [-0.1, 0.1]
+        )
+    assert "±0.1 points" in figure.texts[0].get_text()

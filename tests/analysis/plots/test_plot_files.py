@@ -1,14 +1,15 @@
 from typing import get_args
 
 from matplotlib import pyplot as plt
-from studies import CNN_ALONE
+from studies import CNN_ALONE, NOVEL, TABLE1
 
+from capsbench.analysis.collect import collect
 from capsbench.analysis.plots import PLOTS, write_plots
 from capsbench.study.schema import Plot
 
 
 def write(plan, results):
-    return write_plots(plan, results, results / plan.study.name / "plots")
+    return write_plots(plan, collect(plan, results), results / plan.study.name / "plots", results)
 
 
 def says_nothing(path) -> bool:
@@ -21,7 +22,8 @@ def test_every_plot_that_a_study_may_name_exists():
 
 def test_every_plot_is_written_as_png_and_svg(finished, results):
     paths = write(finished, results)
-    assert {path.name for path in paths} == {f"{name}.{ending}" for name in PLOTS for ending in ("png", "svg")}
+    expected = set(PLOTS) - {"published", "familiar_novel"}  # of digits, papers have no value
+    assert {path.name for path in paths} == {f"{name}.{ending}" for name in expected for ending in ("png", "svg")}
     for path in paths:
         assert path.parent == results / "small_study/plots"
         assert path.read_bytes().startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
@@ -31,16 +33,25 @@ def test_every_plot_is_written_as_png_and_svg(finished, results):
 
 def test_a_study_that_has_not_run_gets_plots_that_say_so(plan, results):
     paths = write(plan, results)
-    assert len(paths) == 2 * len(PLOTS)
+    assert len(paths) == 2 * len(plan.study.plots)
     assert all(says_nothing(path) for path in paths)
 
 
 def test_plots_that_do_not_fit_a_study_say_so(make_plan, write_run, results):
-    plan = make_plan(CNN_ALONE)
+    plan = make_plan(f"{CNN_ALONE}plots: [{', '.join(PLOTS)}]\n")
     for run in plan.runs:
         write_run(run)
     silent = {path.stem for path in write(plan, results) if says_nothing(path)}
-    assert silent == {"contrasts", "routing_iterations", "reconstructions"}
+    assert silent == {
+        "contrasts", "routing_iterations", "reconstructions", "published", "familiar_novel", "coupling_entropy",
+    }  # fmt: skip
+
+
+def test_a_study_that_names_no_plots_gets_those_that_it_gives_something(make_plan):
+    assert make_plan(CNN_ALONE).study.plots == ["error_by_variant", "learning_curves", "accuracy_cost"]
+    assert {"published", "reconstructions", "routing_iterations"} <= set(make_plan(TABLE1).study.plots)
+    assert "familiar_novel" in make_plan(NOVEL).study.plots
+    assert make_plan(CNN_ALONE + "plots: []\n").study.plots == []
 
 
 def test_the_same_study_gives_the_same_bytes(finished, results):

@@ -1,92 +1,145 @@
+"""The papers' tables: which rows and columns, which numbers, what stands below."""
+
 import math
 import re
 from typing import get_args
 
 import pytest
-from studies import EVERY_DATA_SET, FULL, NOVEL, ours_of
+from conftest import text_of
+from studies import EVERY_DATA_SET, FULL, NOVEL, PAIRS, ours_of
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.tables import TABLES, caption, for_people, paper_table, write_table
+from capsbench.analysis.tables import TABLES, build_table, table_names
+from capsbench.analysis.tables.paper import caption
 from capsbench.study.data_sets import Table
 
+GRID = "{model: capsnet, grid: {routing.iterations: [1, 3], decoder: [null, fully_connected]}}"
+BOTH = FULL.replace("{model: capsnet}", GRID).replace(
+    "  mnist: {data: {name: mnist}}\n", "  mnist: {data: {name: mnist}}\n  pairs: {data: {name: multimnist}}\n"
+)
 
-def test_there_is_a_row_for_each_variant_in_the_order_of_the_study(plan, table_of):
-    table = table_of(plan, ["missing"] * 9)
+
+def test_there_is_a_row_for_each_variant_in_the_order_of_the_study(plan, numbers_of):
+    table = numbers_of(plan, ["missing"] * 9)
     assert list(table["variant"]) == ["capsnet-iterations1", "capsnet-iterations3", "cnn_matched"]
     assert list(table["method"]) == ["CapsNet", "CapsNet", "CNN (matched size)"]
     assert list(table["routing"]) == ["1", "3", "-"]
     assert list(table["reconstruction"]) == ["yes", "yes", "-"]
 
 
-def test_numbers_stay_numbers(plan, table_of):
-    row = table_of(plan, [1.0, 2.0, 3.0] + ["missing"] * 6).iloc[0]
+def test_numbers_stay_numbers(plan, numbers_of):
+    row = numbers_of(plan, [1.0, 2.0, 3.0] + ["missing"] * 6).iloc[0]
     assert (row["mean"], row["std"], row["n"], row["planned"]) == (2.0, 1.0, 3, 3)
-    assert (row["low"], row["high"]) == pytest.approx((-0.484138, 4.484138), abs=1e-6)
+    assert (row["low"], row["high"]) == pytest.approx((0.0, 4.484138), abs=1e-6)  # no error is below 0
     assert (row["parameters"], row["seconds"]) == (1234567, 90.0)
+    assert row["runs"].split() == [run.key for run in plan.runs[:3]]
+
+
+def test_the_table_of_s17_has_its_five_rows_whether_they_ran_or_not(make_plan, table_of):
+    table = table_of(make_plan(FULL), [0.24, 0.25, 0.26])
+    text = text_of(table)
+    assert text[["network", "routing", "reconstruction", "published"]].to_numpy().tolist() == [
+        ["baseline CNN (S17)", "-", "-", "0.39"],
+        ["CapsNet", "1", "no", "0.34 ± 0.032"],
+        ["CapsNet", "1", "yes", "0.29 ± 0.011"],
+        ["CapsNet", "3", "no", "0.35 ± 0.036"],
+        ["CapsNet", "3", "yes", "0.25 ± 0.005"],
+    ]
+    assert list(text["verdict"]) == [*["not run"] * 4, "same"]
+    assert list(text["MNIST (error %)"]) == [*["-"] * 4, "0.25 ± 0.01"]
+    assert list(text["n"]) == [*["-"] * 4, "3 of 3"]
+
+
+def test_single_digits_and_pairs_stand_side_by_side(make_plan, table_of):
+    plan = make_plan(BOTH)
+    table = table_of(plan, [*[0.30, 0.31, 0.32] * 3, *[0.24, 0.25, 0.26], *[7.0] * 9, *[5.1, 5.2, 5.3]])
+    text = text_of(table)
+    assert list(text.columns) == [
+        "network", "routing", "reconstruction", "MNIST: ours", "published", "MultiMNIST: ours", "published",
+    ]  # fmt: skip
+    rows = text.to_numpy().tolist()
+    assert [row[4] for row in rows] == ["0.39", "0.34 ± 0.032", "0.29 ± 0.011", "0.35 ± 0.036", "0.25 ± 0.005"]
+    assert [row[6] for row in rows] == ["8.1", "-", "7.5", "-", "5.2"]
+    assert rows[0][3::2] == ["not run", "not run"]
+    assert rows[4][3] == "0.25 ± 0.01: same (3 of 3)"
+    assert rows[4][5] == "5.20 ± 0.10: undecided (3 of 3)"  # 539 pairs of the paper's ten million
+    assert rows[1][5].startswith("7.00 ± 0.00: no published value")
+
+
+def test_a_second_experiment_on_the_same_data_has_lines_that_name_it(make_plan, table_of):
+    plan = make_plan(FULL.replace("experiments:", "experiments:\n  cut: {data: {name: mnist, train_images: 100}}"))
+    names = list(text_of(table_of(plan, [0.3] * 6))["network"])
+    assert names[-2:] == ["CapsNet", "CapsNet (mnist)"]
+
+
+def test_variants_that_differ_in_nothing_that_a_table_shows_are_named_by_their_labels(make_plan, table_of):
+    alike = FULL + "  detached: {model: capsnet, label: detached couplings, options: {routing: {detach: true}}}\n"
+    names = list(text_of(table_of(make_plan(alike), [0.3] * 6))["network"])
+    assert names[-2:] == ["capsnet", "detached couplings"]
+
+
+@pytest.mark.parametrize(
+    ("errors", "verdict"),
+    [
+        ([0.24, 0.25, 0.26], "same"),
+        ([0.34, 0.35, 0.36], "worse by at least"),
+        ([0.14, 0.15, 0.16], "better by at least"),
+        ([0.10, 0.25, 0.40], "undecided"),
+    ],
+)
+def test_the_verdict_stands_beside_our_number_within_six_columns(make_plan, table_of, errors, verdict):
+    text = text_of(table_of(make_plan(FULL), errors))
+    columns = list(text.columns)
+    assert columns.index("verdict") == columns.index("MNIST (error %)") + 1 < 6
+    assert text["verdict"].iloc[4].startswith(verdict)
+
+
+def test_why_a_row_is_not_comparable_is_a_note_below(make_plan, table_of):
+    cut = FULL.replace("{model: capsnet}", "{model: capsnet, options: {routing: {detach: true}, conv_channels: 8}}")
+    plan = make_plan(cut + "training: {epochs: 2, batch_size: 8, learning_rate: 0.01}\n")
+    table = table_of(plan, [1.0] * 3)
+    assert text_of(table)["verdict"].iloc[4] == "not comparable (a)"
+    assert table.notes[0] == (
+        "(a) 15,000 steps, not 300,000 or more; routing.detach True, not False; conv_channels 8, not 256; "
+        "batch_size 8, not 128; learning_rate 0.01, not 0.001."
+    )
+
+
+def test_letters_of_notes_go_on_after_z(make_plan, table_of):
+    sizes = list(range(1, 29))
+    plan = make_plan(FULL.replace("{model: capsnet}", f"{{model: capsnet, grid: {{conv_channels: {sizes}}}}}"))
+    table = table_of(plan, [1.0] * len(plan.runs))
+    verdicts = [text for text in text_of(table)["verdict"] if text.startswith("not comparable")]
+    marks = [re.search(r"\((\w+)\)", verdict)[1] for verdict in verdicts]
+    assert marks[:2] + marks[24:] == ["a", "b", "y", "z", "aa", "ab"]
+    assert table.notes[26] == "(aa) conv_channels 27, not 256."
+
+
+def test_a_stand_in_has_no_rows_that_did_not_run(plan, table_of):
+    text = text_of(table_of(plan, [1.0] * 9))
+    assert len(text) == 3
+    assert text["verdict"].iloc[0] == "not comparable (a)"
 
 
 @pytest.mark.parametrize(
     ("ends", "verdict"),
-    [
-        ([1.0, 1.0, 1.0], "not comparable: digits is not mnist; 20 steps, not 300,000 or more"),
-        (["missing"] * 3, "not run"),
-        ([*["failed"] * 2, "diverged"], "no run ended well"),
-        (["running", "failed", "failed"], "no run ended well"),
-    ],
+    [(["missing"] * 3, "not run"), ([*["failed"] * 2, "diverged"], "undecided"), (["running"] * 3, "not run")],
 )
-def test_a_cell_without_comparison_says_why(plan, table_of, ends, verdict):
-    table = table_of(plan, ends + [1.0] * 6)
-    assert table.loc[0, "verdict"] == verdict
-    assert math.isnan(table.loc[0, "difference"])
-    assert table.loc[2, "verdict"] == "no published value"
+def test_a_cell_without_a_result_says_so(make_plan, numbers_of, ends, verdict):
+    row = numbers_of(make_plan(FULL), ends).iloc[0]
+    assert row["verdict"].startswith(verdict)
+    assert math.isnan(row["difference"])
 
 
-@pytest.mark.parametrize(
-    ("errors", "verdict", "difference"),
-    [
-        ([0.24, 0.25, 0.26], "reproduced", "+0.00"),
-        ([0.34, 0.35, 0.36], "missed: higher by 0.10", "+0.10"),
-        ([0.14, 0.15, 0.16], "missed: lower by 0.10", "-0.10"),
-    ],
-)
-def test_a_full_study_is_compared_with_the_paper(make_plan, table_of, errors, verdict, difference):
-    row = for_people(table_of(make_plan(FULL), errors)).iloc[0]
-    assert row[["data", "published", "verdict", "difference"]].to_list() == [
-        "mnist", "0.25 ± 0.005", verdict, difference,
-    ]  # fmt: skip
-
-
-def test_every_table_that_a_study_may_name_exists():
+def test_every_table_of_the_papers_has_a_title_and_a_source():
     assert set(get_args(Table)) == set(TABLES)
-
-
-def test_a_study_that_names_no_table_gets_those_of_its_data_sets(make_plan):
-    assert make_plan(EVERY_DATA_SET).tables == list(TABLES)
-    for data, expected in [
-        ("{name: digits}", ["sabour-table1"]),
-        ("{name: multimnist}", ["sabour-table1"]),
-        ("{name: mnist-translated}", ["affnist"]),
-        ("{name: affnist-generated}", ["affnist"]),
-        ("{name: toynorb}", ["hinton-table1"]),
-        ("{name: smallnorb, options: {view: elevation}}", ["hinton-table2"]),
-    ]:
-        assert make_plan(FULL.replace("{name: mnist}", data)).tables == expected
-
-
-def test_tables_that_a_study_names_are_made_as_listed(make_plan, results):
-    plan = make_plan(FULL + "tables: [hinton-table2, sabour-table1]\n")
-    assert plan.tables == ["hinton-table2", "sabour-table1"]
-    empty = paper_table("hinton-table2", plan, collect(plan, results))
-    assert empty.empty
-    for path in write_table(empty, "hinton-table2", results / "tables", caption("hinton-table2", plan)):
-        assert path.read_text()
-    assert make_plan(FULL + "tables: []\n").tables == []
+    assert all(table.title and table.published for table in TABLES.values())
 
 
 def test_each_run_stands_in_one_table(make_plan, results):
     plan = make_plan(EVERY_DATA_SET)
     runs = collect(plan, results)
-    rows = {name: list(ours_of(paper_table(name, plan, runs))["experiment"]) for name in TABLES}
+    rows = {name: list(ours_of(build_table(name, plan, runs).numbers)["experiment"]) for name in TABLES}
     assert rows == {
         "sabour-table1": ["digits", "pairs"],
         "affnist": ["affine", "placed", "generated", "official"],
@@ -96,121 +149,36 @@ def test_each_run_stands_in_one_table(make_plan, results):
     }
 
 
-def test_a_caption_names_the_table_of_the_paper(plan):
-    said = {name: re.search(r"Published: (.*?)\. Nothing", caption(name, plan))[1] for name in TABLES}
-    assert said["sabour-table1"] == (
-        "Sabour, Frosst, Hinton 2017 (S17), Table 1; for later networks, the papers that published.yaml names"
-    )
-    assert said["affnist"].endswith("(S17), section 5.2")
-    assert said["hinton-table1"].startswith("Hinton, Sabour, Frosst 2018 (H18), Table 1")
-    assert said["hinton-table2"].endswith("(H18), Table 2")
-
-
-def test_the_caption_says_so_where_training_stopped_on_the_familiar_test(make_plan, plan):
-    assert caption("sabour-table1", plan).endswith("Nothing was chosen on the test set.")
+def test_the_caption_names_study_source_and_what_was_chosen(make_plan, plan):
+    said = caption("sabour-table1", plan)
+    assert "Study 'small_study'" in said
+    assert "Sabour, Frosst, Hinton 2017 (S17), Table 1" in said
+    assert said.endswith("Nothing was chosen on the test set.")
     said = caption("hinton-table2", make_plan(NOVEL))
     assert "training was stopped on the familiar test" in said
     assert said.endswith("nothing was chosen on the test set.")
 
 
-def test_generated_images_are_never_called_affnist(make_plan, write_run, results):
+def test_generated_images_are_never_called_affnist(make_plan, made, write_run):
     plan = make_plan(EVERY_DATA_SET)
     for run in plan.runs:
         write_run(run)
-    table = ours_of(paper_table("affnist", plan, collect(plan, results)))
-    assert list(for_people(table)["data"]) == ["affdigits", "mnist-translated", "affnist-generated", "affnist"]
-    text = for_people(table[table["data"] == "affnist-generated"])
-    assert not any(re.search(r"\baffnist\b(?!-generated)", str(cell), re.IGNORECASE) for cell in text.iloc[0])
-    assert table.loc[2, "verdict"].startswith("not comparable: affnist-generated is not affnist; ")
-    assert table["difference"].isna()[:3].all()
+    table = made("affnist", plan)
+    row = next(row for row in table.grids[-2].rows if row.texts[0].startswith("generated"))
+    assert not any("affNIST" in text for text in row.texts)
+    assert row.texts[2].startswith("not comparable")
+    assert any("affnist-generated is not affnist" in note for note in table.notes)
 
 
-def test_other_routings_are_named_and_have_no_published_value(make_plan, results):
-    more = "  em: {model: capsnet, options: {routing: em}}\n  uniform: {model: capsnet, options: {routing: uniform}}\n"
-    plan = make_plan(FULL + more)
-    table = ours_of(paper_table("sabour-table1", plan, collect(plan, results)))
-    assert list(table["routing"]) == ["3", "EM 3", "uniform"]
-    assert list(table["verdict"]) == ["not run", "no published value", "no published value"]
-
-
-@pytest.fixture
-def matched(make_plan, write_run, results):
-    """Capsules and the CNN that they are matched to, from the familiar errors of both by seed; None: no run."""
-
-    def make(capsules, cnn):
-        plan = make_plan(NOVEL)
-        for run, familiar in zip(plan.runs, [*capsules, *cnn], strict=True):
-            if familiar is not None:
-                write_run(run, error=13.4 + run.seed / 10, familiar=familiar)
-        return paper_table("hinton-table2", plan, collect(plan, results)).iloc[0]
-
-    return make
-
-
-def test_the_overshoot_is_the_mean_over_seeds_of_what_the_familiar_error_is_below_its_goal(matched):
-    row = matched([3.65, 3.7, 3.78], [3.7, 3.8, 3.8])
-    assert row["matched_to"] == "cnn"
-    assert row["overshoot"] == pytest.approx((0.05 + 0.1 + 0.02) / 3)
-    assert row["verdict"] == "reproduced"
-
-
-@pytest.mark.parametrize(
-    ("capsules", "cnn", "why"),
-    [
-        ([3.7, 3.55, 3.7], [3.7, 3.7, 3.7], "3.55 against 3.70, seed 1"),
-        ([3.7, 3.7, 9.0], [3.7, 3.5, 3.7], "9.00 against 3.70, seed 2"),
-        ([3.7, 3.7, 3.7], [3.7, 3.7, None], "seed 2: no result of cnn"),
-    ],
-)
-def test_a_familiar_error_that_is_not_matched_is_not_comparable(matched, capsules, cnn, why):
-    assert matched(capsules, cnn)["verdict"] == f"not comparable: familiar error not matched ({why})"
-
-
-def test_a_method_without_a_published_value_can_be_unmatched_too(make_plan, write_run, results):
-    plan = make_plan(
-        NOVEL.replace("{model: matrix_capsnet,", "{model: matrix_capsnet, options: {routing: {iterations: 4}},")
-    )
-    for run in plan.runs:
-        write_run(run, familiar=3.0 if run.variant == "cnn" else 3.05)
-    assert paper_table("hinton-table2", plan, collect(plan, results))["verdict"][0] == "no published value"
-    write_run(plan.runs[0], familiar=3.2)
-    row = paper_table("hinton-table2", plan, collect(plan, results)).iloc[0]
-    assert row["verdict"] == "not comparable: familiar error not matched (3.20 against 3.00, seed 0)"
-    assert row["overshoot"] == pytest.approx(-0.1)
-
-
-def test_the_network_that_is_matched_to_is_matched_to_none(novel):
-    assert list(novel["matched_to"]) == ["cnn", ""]
-    assert novel["overshoot"].isna().to_list() == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("errors", "verdict"),
-    [
-        ([0.24, 0.25, 0.26], "not comparable: 1 of 3 runs stuck at chance"),
-        ([0.34, 0.35, 0.36], "missed: higher by 0.10; 1 of 3 runs stuck at chance"),
-        ([0.25, 0.25, 89.0], "not comparable: 1 of 3 runs stuck at chance"),
-    ],
-)
-def test_a_cell_with_a_stuck_run_reproduces_nothing(make_plan, write_run, results, errors, verdict):
-    plan = make_plan(FULL)
-    for run, error in zip(plan.runs, errors, strict=True):
-        write_run(run, error=error, stuck_at_chance=run.seed == 2)
-    row = paper_table("sabour-table1", plan, collect(plan, results)).iloc[0]
-    assert row["stuck"] == 1
-    assert row["verdict"] == verdict
-
-
-def test_published_values_without_a_network_of_ours_follow_our_rows(make_plan, results):
-    plan = make_plan(FULL)
-    table = paper_table("sabour-table1", plan, collect(plan, results))
-    alone = table.iloc[1:]
-    assert set(alone["verdict"]) == {"no network of ours"}
-    assert set(alone["data"]) == {"mnist"}
-    (row,) = (row for row in alone.itertuples() if "homogeneous vector capsules" in row.method)
-    assert (row.published, row.planned, row.n) == ("0.17", 0, 0)
-    assert "(B20)" in row.method
-    assert alone[["mean", "difference", "parameters", "seconds"]].isna().all(axis=None)
+def test_published_values_without_a_row_of_ours_stand_in_a_second_block(make_plan, made):
+    table = made("sabour-table1", make_plan(FULL))
+    ours, others = table.grids
+    assert others.heading == "published, not run here"
+    assert len(others.columns) < len(ours.columns)
+    (hvc,) = (row for row in others.rows if "homogeneous vector capsules" in row.texts[0])
+    assert hvc.texts[1:] == ("B20", "MNIST", "0.17")
+    assert hvc.keys == ()
+    assert not any("CapsNet, 3 iterations" in row.texts[0] for row in others.rows)  # it has a row above
 
 
 @pytest.mark.parametrize(
@@ -218,37 +186,118 @@ def test_published_values_without_a_network_of_ours_follow_our_rows(make_plan, r
     [
         ("{name: digits}", "sabour-table1", []),
         ("{name: toynorb}", "hinton-table1", []),
-        ("{name: smallnorb}", "hinton-table1", ["Heinsen", "VB routing", "jitter and clutter"]),
-        ("{name: smallnorb, options: {view: azimuth}}", "hinton-table2", []),
+        ("{name: smallnorb}", "hinton-table1", ["Heinsen", "VB routing", "jitter and clutter", "small capsules"]),
         ("{name: affnist}", "affnist", ["VB routing", "Aff-CapsNet"]),
         ("{name: cifar10}", "natural-images", ["inverted dot-product", "DeepCaps, 7 networks"]),
     ],
 )
-def test_they_belong_to_the_table_and_the_data_set_that_the_study_fills(make_plan, results, data, table, words):
-    plan = make_plan(FULL.replace("{name: mnist}", data))
-    methods = list(paper_table(table, plan, collect(plan, results))["method"])[1:]
-    assert [word for word in words if not any(word in method for method in methods)] == []
-    assert bool(methods) == bool(words)
+def test_they_belong_to_the_table_and_the_data_set_that_the_study_fills(make_plan, made, data, table, words):
+    found = made(table, make_plan(FULL.replace("{name: mnist}", data)))
+    names = [row.texts[0] for each in found.grids if each.heading.startswith("published") for row in each.rows]
+    assert [word for word in words if not any(word in name for name in names)] == []
+    assert bool(names) == bool(words)
 
 
-def test_a_control_whose_test_is_familiar_has_no_published_familiar_value(make_plan, results):
-    control = "{name: affnist, options: {train: affine}}"
-    plan = make_plan(FULL.replace("{name: mnist}", control))
-    table = ours_of(paper_table("affnist", plan, collect(plan, results)))
-    assert table["published_familiar"].isna().all()
-    novel = make_plan(FULL.replace("{name: mnist}", "{name: affnist}"))
-    assert list(ours_of(paper_table("affnist", novel, collect(novel, results)))["published_familiar"]) == [0.77]
+def test_table_1_of_h18_has_its_columns_and_all_its_rows(make_plan, made, write_run):
+    norb = NOVEL.replace(
+        "azimuth: {data: {name: smallnorb, options: {view: azimuth}}}", "norb: {data: {name: smallnorb}}"
+    )
+    plan = make_plan(norb.replace(", training: {match: cnn}", ""))
+    for run in plan.runs:
+        write_run(run, error=(1.8 if run.variant == "capsules" else 5.2) + run.seed / 100)
+    table = made("hinton-table1", plan)
+    text = text_of(table)
+    assert list(text.columns) == [
+        "iterations", "pose", "loss", "coordinates", "ours (error %)", "verdict", "published", "n",
+    ]  # fmt: skip
+    assert text[["iterations", "pose", "loss", "coordinates", "published"]].to_numpy().tolist() == [
+        ["1", "matrix", "spread", "yes", "9.7"],
+        ["2", "matrix", "spread", "yes", "2.2"],
+        ["3", "matrix", "spread", "yes", "1.8"],
+        ["5", "matrix", "spread", "yes", "3.9"],
+        ["3", "vector", "spread", "yes", "2.9"],
+        ["3", "matrix", "spread", "no", "2.6"],
+        ["3", "vector", "spread", "no", "3.2"],
+        ["3", "matrix", "margin", "yes", "3.2"],
+        ["3", "matrix", "cross-entropy", "yes", "5.8"],
+        ["CNN (H18)", "-", "-", "-", "5.2"],
+        ["3, 13 test crops", "matrix", "spread", "yes", "1.4"],
+    ]
+    ran = {n for n, text in enumerate(text["verdict"]) if text != "not run"}
+    assert ran == {2, 9}
+    assert text["ours (error %)"].iloc[2] == "1.81 ± 0.01"
 
 
-def test_later_networks_are_compared_with_their_own_papers(make_plan, results):
+def test_later_networks_are_compared_with_their_own_papers(make_plan, made):
     plan = make_plan(FULL + "  deepcaps: {model: deepcaps}\n  efficient: {model: efficient_capsnet}\n")
-    table = ours_of(paper_table("sabour-table1", plan, collect(plan, results)))
+    table = ours_of(made("sabour-table1", plan).numbers)
     assert list(table["published"]) == ["0.25 ± 0.005", "accuracy 99.72", "0.26"]
-    plan = make_plan("""\
-name: norb
-seeds: [0]
-experiments: {norb: {data: {name: smallnorb}}}
-variants: {efficient: {model: efficient_capsnet}}
-""")
-    table = ours_of(paper_table("hinton-table1", plan, collect(plan, results)))
-    assert list(table["published"]) == ["2.54 [from memory]"]
+
+
+@pytest.fixture
+def paired(make_plan, made, write_run):
+    plan = make_plan(PAIRS)
+    for run in plan.runs[:3]:
+        write_run(run, error=7.4 + run.seed / 10, per_digit=3.75 + run.seed / 4)
+    return made("sabour-table1", plan)
+
+
+def test_the_two_errors_of_pairs_have_columns_of_their_own(paired):
+    row = text_of(paired).iloc[1]
+    assert (row["MultiMNIST (error %)"], row["published"], row["per digit"]) == ("7.50 ± 0.10", "7.5", "4.00 ± 0.25")
+    assert (paired.numbers.loc[0, "mean"], paired.numbers.loc[0, "per_digit_mean"]) == (pytest.approx(7.5), 4.0)
+    assert any("7.5: pair-exact error" in note for note in paired.notes)
+
+
+def test_a_table_of_single_digits_has_no_error_per_digit(make_plan, table_of):
+    assert not any("digit" in name for name in text_of(table_of(make_plan(FULL), [0.3] * 3)).columns)
+
+
+def test_runs_at_chance_are_counted_and_a_note_says_what_their_routing_did(plan, write_run, made):
+    diagnostics = [{"iteration": 1, "entropy": 0.42, "mass": None, "logit": 250.0, "range": 0.0}]
+    for run in plan.runs[:3]:
+        write_run(run, error=90.0, stuck_at_chance=run.seed > 0, diagnostics=diagnostics)
+    table = made("sabour-table1", plan)
+    assert text_of(table)["n"].iloc[0] == "3 of 3, 2 stuck at chance"
+    (note,) = (note for note in table.notes if note.startswith("Stuck at chance"))
+    words = ("2 runs of capsnet-iterations1", "seed 1: iteration 1: coupling entropy 0.42", "no gradient", "runs.csv")
+    assert [word for word in words if word not in note] == []
+    assert "seed 0" not in note
+
+
+def test_unofficial_files_have_a_dagger_and_are_named_once(make_plan, write_run, made):
+    lines = ("copy: train.mat: md5 12, the official file has 34", "copy: test.mat: md5 5, not 6")
+    plan = make_plan(FULL + "  cnn: {model: cnn_sabour_mnist}\n")
+    for run in plan.runs:
+        write_run(run, error=0.25, unofficial=lines if run.variant == "capsnet" else lines[1:])
+    table = made("sabour-table1", plan)
+    text = text_of(table)
+    assert (text["MNIST (error %)"].iloc[4], text["MNIST (error %)"].iloc[0]) == ("0.25 ± 0.00‡", "0.25 ± 0.00†")
+    assert text["verdict"].iloc[4].startswith("not comparable (")
+    assert [note for note in table.notes if note[0] in "†‡"] == [
+        "† not the official files (runs.csv has their checksums): copy: test.mat.",
+        "‡ not the official files (runs.csv has their checksums): copy: train.mat, test.mat.",
+    ]
+    assert ours_of(table.numbers)["unofficial"].iloc[0] == "; ".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [
+        ("", ["sabour-table1", "claims", "routings", "cost", "coverage"]),
+        ("tables: [cost, hinton-table2]\n", ["cost", "hinton-table2"]),
+        ("tables: []\n", []),
+        ("tables: [{name: mine}]\n", ["sabour-table1", "claims", "routings", "cost", "coverage", "mine"]),
+        ("tables: [cost, {name: mine}]\n", ["cost", "mine"]),
+    ],
+)
+def test_the_names_of_the_tables_are_known_before_anything_ran(make_plan, tables, names):
+    assert table_names(make_plan(FULL + tables)) == names
+
+
+def test_contrasts_and_the_summary_are_tables_where_there_are_some(make_plan, plan):
+    assert "contrasts" in table_names(plan)
+    assert "summary" not in table_names(plan)
+    assert "summary" in table_names(
+        make_plan(PAIRS.replace("experiments:", "experiments:\n  one: {data: {name: mnist}}"))
+    )

@@ -1,0 +1,177 @@
+"""What the papers claim of two networks, held against our runs of the same two at equal seeds."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+from scipy.special import stdtrit
+
+from capsbench.analysis.cells import Cell, cells
+from capsbench.analysis.contrasts import compare
+from capsbench.analysis.published import claims, deviations
+from capsbench.analysis.published_format import read_file
+from capsbench.analysis.published_values import TEST_IMAGES_IN_MARGIN, Network, Published, PublishedClaim
+from capsbench.analysis.statistics import FEWEST
+from capsbench.analysis.verdicts import ENDED
+from capsbench.registry import flat_options
+from capsbench.study import Contrast, Plan, Run
+
+NEITHER = "its networks are not here"  # why a claim is not tested
+ClaimVerdict = Literal["supported", "contradicted", "undecided", "not comparable", "not tested"]
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim of a paper beside what our runs say.
+
+    experiment, a, b: where both networks of the claim were found, as variants; None where they were not. found: the row
+    of `compare` for a minus b, None without a pair. reason: why the verdict is not a plain one, in one line.
+    """
+
+    claim: PublishedClaim
+    experiment: str | None
+    a: str | None
+    b: str | None
+    found: Mapping[str, Any] | None
+    verdict: ClaimVerdict
+    reason: str = ""
+
+
+def check_claims(plan: Plan, runs: pd.DataFrame) -> list[ClaimResult]:
+    """Return a result per claim and experiment that has both of its networks; one without a pair for other claims.
+
+    supported: the 95 % interval of the paired difference lies on the side that the paper claims, or, for "the same",
+    the 90 % interval lies within the margin. contradicted: it lies on the other side, or beyond the margin. Neither is
+    said where a side deviates from its protocol (not comparable), or where fewer than 80 % of the seeds have both.
+
+    Args:
+        plan: the study.
+        runs: from `collect` or `read_runs`.
+    """
+    return claims_of(plan, runs, cells(plan, runs))
+
+
+def claims_of(plan: Plan, runs: pd.DataFrame, there: Sequence[Cell]) -> list[ClaimResult]:
+    """Do the same as `check_claims`, with the cells at hand."""
+    found = []
+    for claim in claims():
+        pairs = [] if claim.attack is not None else _pairs(claim, there)
+        found += [_checked(claim, *pair, plan, runs) for pair in pairs] or [_untested(claim, there)]
+    return found
+
+
+def _pairs(claim: PublishedClaim, there: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
+    """Return the two cells of a claim in each experiment; of several candidates those that differ least."""
+    sides = [[c for c in there if is_side(c.run, c.published, network)] for network in (claim.first, claim.second)]
+    found = []
+    for experiment in dict.fromkeys(cell.experiment for cell in sides[0]):
+        candidates = [
+            (a, b) for a in sides[0] for b in sides[1] if a.experiment == b.experiment == experiment and a is not b
+        ]
+        if candidates:
+            found.append(min(candidates, key=lambda pair: _distance(*pair)))
+    return found
+
+
+def is_side(run: Run, published: Published | None, network: Network) -> bool:
+    """Tell whether a run is one of the network of a claim, under its protocol or another.
+
+    Args:
+        run: one of ours.
+        published: its counterpart.
+        network: a side of the claim.
+    """
+    if network.value is not None:
+        return published is not None and published.id == network.value.id
+    protocol = read_file().protocols[network.protocol]
+    data, ours = run.data, flat_options(run.options)
+    task = data.options.model_dump()
+    return (
+        run.model == network.model
+        and data.facts.paper == protocol.data_set
+        and all(task.get(name) == value for name, value in protocol.task.items())
+        and all(ours.get(name, name) == value for name, value in flat_options(network.options).items())
+    )
+
+
+def _distance(a: Cell, b: Cell) -> int:
+    """Count in how many options and numbers of training two cells differ."""
+    first, second = ({**flat_options(c.run.options), **dict(c.run.training), "model": c.run.model} for c in (a, b))
+    return sum(first.get(name) != second.get(name) for name in {*first, *second})
+
+
+def _untested(claim: PublishedClaim, there: Sequence[Cell]) -> ClaimResult:
+    if claim.attack is not None:
+        reason = "runs.csv has no errors under attack"
+    else:
+        here = [any(is_side(c.run, c.published, side) for c in there) for side in (claim.first, claim.second)]
+        both = "its two networks stand in no experiment together"
+        reason = both if all(here) else "one of its networks is not here" if any(here) else NEITHER
+    return ClaimResult(claim, None, None, None, None, "not tested", reason)
+
+
+def _checked(claim: PublishedClaim, a: Cell, b: Cell, plan: Plan, runs: pd.DataFrame) -> ClaimResult:
+    contrast = Contrast("claims", a.experiment, a.variant, b.variant)
+    row = compare([contrast], runs).to_dict("records")[0]
+    verdict, reason = _verdict(claim, a, b, row, plan)
+    return ClaimResult(claim, a.experiment, a.variant, b.variant, row, verdict, reason)
+
+
+def _verdict(claim: PublishedClaim, a: Cell, b: Cell, row: Mapping[str, Any], plan: Plan) -> tuple[ClaimVerdict, str]:
+    if row["n"] == 0 and not any(cell.errors or cell.diverged or cell.failed for cell in (a, b)):
+        return "not tested", "not run"
+    reasons = _reasons(claim, a, b, plan)
+    if reasons:
+        return "not comparable", reasons
+    if row["n"] < ENDED * row["planned"]:
+        return "undecided", f"{row['n']} of {row['planned']} seeds have both; {row['dropped']}"
+    if row["n"] < FEWEST:
+        return "undecided", f"{row['n']} seed{'s' * (row['n'] > 1)}: no interval"
+    if row["stuck"]:
+        return "undecided", row["stuck"]
+    if claim.expected == "same":
+        return _same(row, _margin(claim, b)), ""
+    if math.isnan(row["low"]):
+        return "undecided", row["shows"]
+    return "supported" if row["high"] < 0 else "contradicted" if row["low"] > 0 else "undecided", ""
+
+
+def _same(row: Mapping[str, Any], margin: float) -> ClaimVerdict:
+    """Judge "about the same" by two one-sided tests at 5 %."""
+    error = 0.0 if math.isnan(row["std"]) else row["std"] / math.sqrt(row["n"])
+    half = {confidence: float(stdtrit(row["n"] - 1, (1 + confidence) / 2)) * error for confidence in (0.9, 0.95)}
+    if abs(row["mean"]) + half[0.9] <= margin:
+        return "supported"
+    return "contradicted" if abs(row["mean"]) - half[0.95] > margin else "undecided"
+
+
+def _margin(claim: PublishedClaim, second: Cell) -> float:
+    """Return what counts as the same, in points: that of the published value, or the same rule on our own error."""
+    if claim.second.value is not None:
+        return claim.second.value.margin
+    return max(second.summary.mean / 10, 100 * TEST_IMAGES_IN_MARGIN / second.run.data.facts.test_items)
+
+
+def _reasons(claim: PublishedClaim, a: Cell, b: Cell, plan: Plan) -> str:
+    """Say what keeps the pair from being that of the paper; what both share is said once."""
+    first, second = _deviations(a, claim.first, plan), _deviations(b, claim.second, plan)
+    shared = [reason for reason in first if reason in second]
+    own = [f"{cell.label}: {reason}" for cell, reasons in ((a, first), (b, second)) for reason in reasons
+           if reason not in shared]  # fmt: skip
+    return "; ".join([*shared, *own])
+
+
+def _deviations(cell: Cell, network: Network, plan: Plan) -> list[str]:
+    if network.value is not None:
+        return list(cell.deviations)
+    claimed = Published(
+        id="", paper="", table="", method="", data_set=read_file().protocols[network.protocol].data_set,
+        error=math.nan, rounding=0.0, margin=0.0, printed="", unit="error", protocol=network.protocol,
+        model=network.model, options=network.options, all_options=network.options,
+    )  # fmt: skip
+    found = deviations(cell.run, claimed, plan)
+    if cell.matching is not None and cell.matching.problem:
+        found.append(cell.matching.problem)
+    return [*found, *(["not the official files"] if cell.unofficial else [])]

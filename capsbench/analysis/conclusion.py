@@ -1,0 +1,162 @@
+"""What a study shows, in a few sentences that are no stronger than their intervals.
+
+Everything is said from numbers: contrasts by their intervals and Holm's correction, claims and published values by
+their verdicts. The order is that of the study, which asks its largest question first, and not that of the results.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from capsbench.analysis.cells import Cell, cells
+from capsbench.analysis.claims import ClaimResult, claims_of
+from capsbench.analysis.contrasts import SIGNIFICANT, compare, digits_for, number, p_value
+from capsbench.analysis.statistics import FEWEST
+from capsbench.study import Plan
+
+MOST_ITEMS = 3  # that a sentence lists; the tables have the others
+_DECIDED = ("same", "better", "worse")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence. heading: what its items have in common. more: what is not listed, empty where all is.
+
+    short: the items are a few words each, and need no line of their own.
+    """
+
+    heading: str
+    items: tuple[str, ...] = ()
+    more: str = ""
+    short: bool = False
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        parts = [*self.items, self.more] if self.more else self.items
+        return f"{self.heading}{': ' if parts else ''}{'; '.join(parts)}."
+
+
+def conclusion(plan: Plan, runs: pd.DataFrame) -> list[str]:
+    """Return what was shown, what was not, and what cannot be compared with the papers, a sentence each.
+
+    Args:
+        plan: the study.
+        runs: from `collect` or `read_runs`.
+    """
+    return [str(found) for found in findings(plan, runs)]
+
+
+def findings(plan: Plan, runs: pd.DataFrame) -> list[Finding]:
+    """Return the sentences of `conclusion` in parts; those about contrasts are left out where there are none."""
+    there = cells(plan, runs)
+    return [*_of_contrasts(compare(plan.contrasts, runs)), *_of_papers(there, claims_of(plan, runs, there))]
+
+
+def is_shown(row: Any) -> bool:
+    """Tell whether a row of `compare` shows a difference: zero lies outside the interval, after Holm's correction."""
+    return _excludes_zero(row) and row.p_holm < SIGNIFICANT
+
+
+def _of_contrasts(table: pd.DataFrame) -> Iterable[Finding]:
+    rows = list(table.itertuples())
+    if not rows:
+        return
+    shown = [row for row in rows if is_shown(row)]
+    few = [row for row in rows if row.n < FEWEST]
+    rest = [row for row in rows if row.n >= FEWEST and not is_shown(row)]
+    if len(few) == len(rows):
+        yield Finding(f"Nothing can be said yet: {_of(0, rows)} have results of {FEWEST} seeds on both sides")
+        return
+    if shown:
+        heading = f"A difference in test error was shown in {_of(len(shown), rows)}, after Holm's correction"
+        yield _listed(heading, [f"{_name(row, table)}: error {row.shows}" for row in shown])
+    if rest:
+        heading = f"No difference was shown in {_of(len(rest), rows)}"
+        yield _listed(heading, [f"{_name(row, table)}: {_not_shown(row)}" for row in rest])
+    if few:
+        heading = f"Nothing can be said yet of {_of(len(few), rows)}: fewer than {FEWEST} seeds have both results"
+        yield Finding(heading)
+
+
+def _not_shown(row: Any) -> str:
+    """Give the interval, and no direction."""
+    if math.isnan(row.low):
+        return str(row.shows)
+    digits = digits_for(row.low, row.high)
+    text = f"between {number(row.low, digits)} and {number(row.high, digits)} points"
+    if _excludes_zero(row):
+        text += f", which does not hold after Holm's correction for {row.tests} contrasts (p = {p_value(row.p_holm)})"
+    return "; ".join([f"{text} ({row.n} seeds, paired)", *filter(None, (row.dropped, row.stuck))])
+
+
+def _of_papers(found: Sequence[Cell], claims: Sequence[ClaimResult]) -> Iterable[Finding]:
+    beside = [cell for cell in found if cell.published is not None and cell.verdict.word != "not run"]
+    tested = [claim for claim in claims if claim.verdict in ("supported", "contradicted", "undecided")]
+    if tested:
+        yield _listed("The papers' claims", [_claim(claim) for claim in tested])
+    if not beside:
+        yield Finding("No published value stands beside a result of this study")
+        return
+    decided = [cell for cell in beside if cell.verdict.word in _DECIDED]
+    undecided = [cell for cell in beside if cell.verdict.word == "undecided"]
+    if decided:
+        words = [f"{'the ' * (cell.verdict.word == 'same')}{cell.verdict}" for cell in decided]
+        lines = [f"{cell.label} ({cell.experiment}): {word}" for cell, word in zip(decided, words, strict=True)]
+        yield _listed(f"Test error compared with {_values(len(decided), beside)}", lines)
+    if undecided:
+        lines = [f"{cell.label} ({cell.experiment}){_because(cell)}" for cell in undecided]
+        yield _listed(f"Undecided against {_values(len(undecided), beside)}", lines)
+    yield from _not_comparable(beside)
+
+
+def _not_comparable(beside: Sequence[Cell]) -> Iterable[Finding]:
+    apart = [cell for cell in beside if cell.verdict.word == "not comparable"]
+    if not apart:
+        return
+    if len(beside) == 1:
+        heading = "The one result with a published value beside it cannot be compared with it"
+    elif len(apart) == len(beside):
+        heading = f"None of the {len(beside)} results with a published value beside them can be compared with it"
+    else:
+        heading = f"{len(apart)} of {len(beside)} results with a published value beside them cannot be compared with it"
+    reasons = Counter(reason for cell in apart for reason in (cell.deviations or (cell.verdict.reason,)))
+    of = f" of {len(apart)}" if len(apart) > 1 else ""
+    lines = [reason + (f" ({count}{of})" if of else "") for reason, count in reasons.most_common()]
+    yield replace(_listed(heading, lines, "differences from the papers' protocols"), short=True)
+
+
+def _claim(result: ClaimResult) -> str:
+    wording = result.claim.wording.rstrip(".")
+    return f"{result.verdict}: “{wording}” ({result.claim.paper}, {result.claim.place})"
+
+
+def _because(cell: Cell) -> str:
+    if cell.verdict.seeds_needed:
+        return f": {cell.verdict.seeds_needed} seeds would decide if mean and spread stay as they are"
+    return f": {cell.verdict.reason}" if cell.verdict.reason else ""
+
+
+def _listed(heading: str, lines: Sequence[str], kind: str = "") -> Finding:
+    rest = len(lines) - MOST_ITEMS
+    more = f"{rest} more{' ' + kind if kind else ''} below" if rest > 0 else ""
+    return Finding(heading, tuple(lines[:MOST_ITEMS]), more)
+
+
+def _name(row: Any, table: pd.DataFrame) -> str:
+    return f"{row.contrast} ({row.experiment})" if table["experiment"].nunique() > 1 else str(row.contrast)
+
+
+def _of(count: int, rows: Sequence[Any]) -> str:
+    return f"{count} of {len(rows)} contrast{'s' * (len(rows) > 1)}"
+
+
+def _values(count: int, beside: Sequence[Cell]) -> str:
+    return "the one published value" if len(beside) == 1 else f"{count} of {len(beside)} published values"
+
+
+def _excludes_zero(row: Any) -> bool:
+    return bool(row.low > 0 or row.high < 0)

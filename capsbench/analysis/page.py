@@ -1,0 +1,246 @@
+"""What stands on the page of a study: its tables as text with what they are sorted by, its cells, its plots."""
+
+import base64
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from capsbench.analysis.cells import Cell
+from capsbench.analysis.conclusion import is_shown
+from capsbench.analysis.contrasts import digits_for, number, p_value
+from capsbench.analysis.curves import Curves, curves_of
+from capsbench.analysis.statistics import FEWEST, summarise
+from capsbench.analysis.tables.model import Grid, Table
+from capsbench.analysis.tables.text import (
+    MISSING,
+    count_text,
+    duration_text,
+    error_text,
+    interval_text,
+    mean_text,
+    number_text,
+)
+from capsbench.registry import MODELS, flat_options
+from capsbench.study import Plan
+
+LONG = 60  # letters of a text that takes several lines
+_ENDINGS = {"svg": "image/svg+xml", "png": "image/png"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a table shows in one place. value: what it is sorted by, the text where there is none. kind: its look."""
+
+    text: str
+    value: float = math.nan
+    kind: str = ""
+    below: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of the page. fixed: how many columns stay in place when it is moved sideways."""
+
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Field]]
+    heading: str = ""
+    fixed: int = 1
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawn plot; data: its file as an address, None where the page would become too large."""
+
+    name: str
+    data: str | None
+
+
+@dataclass(frozen=True)
+class Details:
+    """A cell with its runs. ends: a row per seed. chosen: options that are not the network's defaults."""
+
+    anchor: str
+    cell: Cell
+    ends: Sequence[dict[str, Any]]
+    chosen: str
+    configuration: str
+    curves: Curves | None
+
+
+def results_table(cells: Sequence[Cell]) -> Sheet:
+    """Return a row per cell: label, our error, verdict, and then the rest; columns without a value are left out."""
+    columns = ["variant", "ours (error %)", "verdict", "published (error %)", "ours − published", "95 % interval", "n",
+               "data", "why", "familiar (error %)", "per digit (error %)", "parameters", "time per run"]  # fmt: skip
+    rows = [_result(cell, anchor(place)) for place, cell in enumerate(cells)]
+    kept = [k for k in range(len(columns)) if k < 3 or any(row[k].text != MISSING for row in rows)]
+    return Sheet("results", [columns[k] for k in kept], [[row[k] for k in kept] for row in rows], fixed=3)
+
+
+def contrasts_table(found: pd.DataFrame) -> Sheet:
+    """Return a row per contrast, from `compare`: its name, the difference, what it shows, and then the rest."""
+    columns = ["contrast", "difference (points)", "shown", "95 % interval", "P(better)", "p (Holm)", "n", "family",
+               "experiment", "in words"]  # fmt: skip
+    return Sheet("contrasts", columns, [_contrast(row) for row in found.itertuples()], fixed=3)
+
+
+def sheets_of(table: Table, cells: Sequence[Cell]) -> list[Sheet]:
+    """Return the grids of a table of the study; rows lead to the cells behind them."""
+    places = {key: anchor(place) for place, cell in enumerate(cells) for key in cell.keys}
+    return [_sheet(f"{table.name}-{place}", grid, places) for place, grid in enumerate(table.grids, 1)]
+
+
+def details_of(plan: Plan, cells: Sequence[Cell], runs: pd.DataFrame, curves: pd.DataFrame | None) -> list[Details]:
+    """Return what is behind each cell."""
+    by_key = {run["key"]: run for run in runs.to_dict("records")}
+    return [
+        Details(
+            anchor(place), cell, [by_key[key] for key in cell.keys], _chosen(cell), _configuration(cell),
+            curves_of(curves, cell.experiment, cell.variant),
+        )
+        for place, cell in enumerate(cells)
+    ]  # fmt: skip
+
+
+def anchor(place: int) -> str:
+    """Return the name of the place on the page where the cell of this number stands."""
+    return f"cell-{place + 1}"
+
+
+def plots_of(folder: Path, names: Sequence[str], most_bytes: int) -> list[Plot]:
+    """Embed the plots of a folder, each as png or svg, whichever is smaller.
+
+    Where they are too large together, the largest are drawn with fewer colours, and left out if that does not do.
+
+    Args:
+        folder: has NAME.png and NAME.svg, or NAME-PART.png and .svg where a plot has several files.
+        names: the plots of the study, in its order.
+        most_bytes: that all of them may take up in the page.
+    """
+    files = [path for name in names for path in _files(folder, name)]
+    contents = {path: path.read_bytes() for path in files}
+    for shrink in (_fewer_colours, lambda content: b""):
+        for path in sorted(contents, key=lambda path: -len(contents[path])):
+            if sum(map(_embedded_bytes, contents.values())) > most_bytes:
+                contents[path] = shrink(_png_of(path, contents[path]))
+    return [Plot(path.stem, _address(path, content)) for path, content in contents.items()]
+
+
+def _result(cell: Cell, place: str) -> list[Field]:
+    low, high = cell.summary.error_interval
+    verdict, published = cell.verdict, cell.published
+    familiar, per_digit = (summarise([*values.values()]) for values in (cell.familiar, cell.per_digit))
+    data = [f"{cell.run.data.trained_images:,} training images", *["not the official files"] * bool(cell.unofficial)]
+    count, _, lost = count_text(cell).partition(", ")
+    why = "" if verdict.word == "no published value" else verdict.reason
+    return [
+        Field(cell.label, below=cell.experiment, link=place),
+        Field(error_text(cell), cell.summary.mean, "warn" if cell.stuck else ""),
+        Field(str(verdict), kind=verdict.word.replace(" ", "-")),
+        Field(MISSING) if published is None else Field(str(published), published.error, below=published.paper),
+        Field(number_text(verdict.difference, "+.2f"), verdict.difference),
+        Field(interval_text(low, high), low),
+        Field(count, len(cell.errors), below=lost),
+        Field(cell.run.data.facts.title, below=", ".join(data)),
+        Field(why or MISSING, kind="long"),
+        Field(mean_text(familiar.mean, familiar.std), familiar.mean),
+        Field(mean_text(per_digit.mean, per_digit.std), per_digit.mean),
+        Field(number_text(cell.parameters, ",.0f"), cell.parameters),
+        Field(duration_text(cell.seconds), cell.seconds),
+    ]
+
+
+def _contrast(row: Any) -> list[Field]:
+    known = not math.isnan(row.low)
+    digits = digits_for(row.low, row.high) if known else digits_for(row.mean) if row.n else 2
+    return [
+        Field(row.contrast, below=row.experiment),
+        Field(number(row.mean, digits) if row.n else MISSING, row.mean),
+        _shown(row),
+        Field(f"[{number(row.low, digits)}, {number(row.high, digits)}]" if known else MISSING, row.low),
+        Field(_probability(row.p_better), row.p_better),
+        Field(p_value(row.p_holm) if known else MISSING, row.p_holm),
+        Field(f"{row.n} of {row.planned}", row.n),
+        Field(row.family.replace("_", " ")),
+        Field(row.experiment),
+        Field(row.shows, kind="long"),
+    ]
+
+
+def _probability(value: float) -> str:
+    if math.isnan(value):
+        return MISSING
+    return ">0.99" if value > 0.99 else "<0.01" if value < 0.01 else f"{value:.2f}"
+
+
+def _shown(row: Any) -> Field:
+    if is_shown(row):
+        return Field("lower", kind="better") if row.mean < 0 else Field("higher", kind="worse")
+    return Field("not shown" if row.n >= FEWEST else "too few seeds", kind="undecided")
+
+
+def _sheet(name: str, grid: Grid, places: Mapping[str, str]) -> Sheet:
+    rows = []
+    for row in grid.rows:
+        fields = [Field(text, kind="long" if len(text) > LONG else "") for text in row.texts]
+        there = next((places[key] for key in row.keys if key in places), "")
+        rows.append([replace(fields[0], link=there, kind=""), *fields[1:]])
+    return Sheet(name, grid.columns, rows, grid.heading)
+
+
+def _chosen(cell: Cell) -> str:
+    """Name the options that are not the network's defaults."""
+    usual = flat_options(MODELS.options(cell.run.model)().plain())
+    ours = flat_options(cell.run.options)
+    return "; ".join(f"{name} {value}" for name, value in ours.items() if name in usual and usual[name] != value)
+
+
+def _configuration(cell: Cell) -> str:
+    """Return what decides the result of a cell, seed aside, as YAML."""
+    facts = cell.run.model_dump(mode="json", include={"data", "model", "options", "training"})
+    return yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    """Return the smaller file of each plot of this name."""
+    stems = sorted({path.stem for path in folder.glob(f"{name}*") if _belongs(path, name)})
+    candidates = [[folder / f"{stem}.{ending}" for ending in _ENDINGS] for stem in stems]
+    return [min((p for p in paths if p.exists()), key=lambda path: path.stat().st_size) for paths in candidates]
+
+
+def _belongs(path: Path, name: str) -> bool:
+    return path.suffix[1:] in _ENDINGS and (path.stem == name or path.stem.startswith(f"{name}-"))
+
+
+def _png_of(path: Path, content: bytes) -> bytes:
+    """Return the png beside a file that is to be shrunk."""
+    beside = path.with_suffix(".png")
+    return content if content.startswith(b"\x89PNG") or not beside.exists() else beside.read_bytes()
+
+
+def _fewer_colours(content: bytes) -> bytes:
+    from PIL import Image
+
+    if not content.startswith(b"\x89PNG"):
+        return content
+    small = io.BytesIO()
+    Image.open(io.BytesIO(content)).convert("RGB").quantize(64).save(small, "png", optimize=True)
+    return min(content, small.getvalue(), key=len)
+
+
+def _embedded_bytes(content: bytes) -> int:
+    return 4 * math.ceil(len(content) / 3)
+
+
+def _address(path: Path, content: bytes) -> str | None:
+    if not content:
+        return None
+    kind = "png" if content.startswith(b"\x89PNG") else path.suffix[1:]
+    return f"data:{_ENDINGS[kind]};base64,{base64.b64encode(content).decode()}"

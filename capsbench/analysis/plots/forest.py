@@ -1,0 +1,122 @@
+"""Forest plots: a line of text and below it a stripe with an interval around a difference, for each row of a panel."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from capsbench.analysis.plots.panels import LINE, interval, wrapped
+from capsbench.analysis.plots.style import FAINT, INK, QUIET, SMALL
+
+STRIPE = 1.15  # lines high
+_NAME, _NUMBERS = 34, 24  # letters
+_WIDEST = 4  # what lies this many times as far out as the median row is cut, with an arrow
+_BAND = "0.87"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A difference in points with its interval (nan: none), the points it is made of, and the band that counts as 0.
+
+    name, numbers: text on the left and on the right. filled: the diamond. color: of diamond and line. quiet: what
+    cannot be compared. A row with a name alone is a heading.
+    """
+
+    name: str
+    numbers: str = ""
+    mean: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    points: Sequence[float] = ()
+    margin: float = 0.0
+    filled: bool = True
+    color: str = INK
+    quiet: bool = False
+    heading: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The name in lines."""
+        return wrapped(self.name, _NAME + (0 if self.numbers else _NUMBERS))
+
+    @property
+    def lines(self) -> int:
+        """How many lines of text there are."""
+        return max(len(self.names), len(wrapped(self.numbers, _NUMBERS)))
+
+    @property
+    def extent(self) -> list[float]:
+        """All differences that the row shows."""
+        return [value for value in (self.mean, self.low, self.high, *self.points) if not math.isnan(value)]
+
+
+def forest_height(rows: Sequence[Row]) -> float:
+    """Return the inches that the rows of a panel need."""
+    return LINE * (0.5 + sum(_height(row) for row in rows))
+
+
+def draw_forest(axis: Any, rows: Sequence[Row]) -> None:
+    """Draw the rows from top to bottom. What lies outside the panel is cut, with an arrow at its edge."""
+    limits = forest_limits(rows)
+    axis.set(xlim=limits, ylim=(0.5 + sum(map(_height, rows)), 0), yticks=[])
+    axis.grid(visible=False)
+    place = 0.25
+    for row in rows:
+        _write(axis, row, place)
+        if row.extent:
+            _draw(axis, row, place + row.lines + 0.1, limits)
+        place += _height(row)
+
+
+def forest_limits(rows: Sequence[Row]) -> tuple[float, float]:
+    """Return the range of a panel: that of all points and intervals, but for rows far wider than the others."""
+    extents = [[0.0, -row.margin, row.margin, *row.extent] for row in rows if row.extent]
+    sizes = [size for size in (max(map(abs, row.extent), default=0.0) for row in rows) if size > 0]
+    widest = _WIDEST * statistics.median(sizes) if sizes else 1.0
+    values = [value for extent in extents for value in extent if abs(value) <= widest]
+    low, high = min(values), max(values)
+    margin = 0.06 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def order_of(table: pd.DataFrame, column: str) -> list[str]:
+    """Return the values of a column, each once, as they come."""
+    return list(dict.fromkeys(table[column]))
+
+
+def _height(row: Row) -> float:
+    if row.heading:
+        return row.lines + 0.35
+    return row.lines + (STRIPE + 0.15 if row.extent else 0.3)
+
+
+def _write(axis: Any, row: Row, place: float) -> None:
+    color = QUIET if row.quiet else INK
+    style: dict[str, Any] = {
+        "va": "top", "fontsize": SMALL, "annotation_clip": False, "linespacing": 1.25, "zorder": 7, "color": color,
+        "xycoords": ("axes fraction", "data"), "textcoords": "offset points",
+        "fontweight": "bold" if row.heading else "normal",
+    }  # fmt: skip
+    axis.annotate("\n".join(row.names), (0, place), (3, 0), ha="left", **style)
+    if row.numbers:
+        axis.annotate("\n".join(wrapped(row.numbers, _NUMBERS)), (1, place), (-3, 0), ha="right", **style)
+
+
+def _draw(axis: Any, row: Row, top: float, limits: tuple[float, float]) -> None:
+    low, high = limits
+    bottom, middle = top + STRIPE - 0.15, top + STRIPE / 2 - 0.08
+    if row.margin:
+        axis.fill_betweenx([top, bottom], -row.margin, row.margin, color=_BAND, linewidth=0, zorder=0, label="margin")
+    axis.plot([low, high], [middle] * 2, color=FAINT, linewidth=0.4, zorder=1, label="guide")
+    axis.plot([0, 0], [top, bottom], color=QUIET, linewidth=0.8, zorder=1, label="zero")
+    seeds = [value for value in row.points if low <= value <= high]
+    axis.plot(seeds, [middle] * len(seeds), "o", color=QUIET, markersize=3.2, alpha=0.6, markeredgewidth=0, zorder=4)
+    color = QUIET if row.quiet else row.color
+    ends = (row.mean, row.mean) if math.isnan(row.low) else (row.low, row.high)
+    interval(axis, middle, ends, limits, reach=row.points, color=color)
+    if low <= row.mean <= high:
+        face = color if row.filled else "white"
+        axis.plot([row.mean], [middle], "D", color=color, markerfacecolor=face, markersize=4.2, zorder=5)

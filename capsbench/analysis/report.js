@@ -1,0 +1,80 @@
+"use strict";
+// Sorting and filtering of the tables. Without this script they stand in the order of the study.
+const valueOf = (row, column) => {
+  const cell = row.cells[column];
+  const text = cell.textContent.trim();
+  if (text === "-" || text === "") return null;
+  if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
+  const number = text.replaceAll(",", "").match(/^[<>]?\s*([+-]?\d+(\.\d+)?)/);
+  return number ? Number(number[1]) : text;
+};
+
+const compare = (a, b) => {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  return String(a).localeCompare(String(b), "en", { numeric: true });
+};
+
+// First ascending, then descending, then the order of the study; what has no value stays at the end.
+const sortBy = (table, column) => {
+  const heads = [...table.tHead.rows[0].cells];
+  const before = heads[column].getAttribute("aria-sort");
+  const next = { ascending: "descending", descending: null }[before] ?? (before ? null : "ascending");
+  heads.forEach((head) => head.removeAttribute("aria-sort"));
+  if (next) heads[column].setAttribute("aria-sort", next);
+  const sign = next === "descending" ? -1 : 1;
+  const rows = [...table.tBodies[0].rows].sort((one, other) => {
+    const inStudy = one.dataset.place - other.dataset.place;
+    if (!next) return inStudy;
+    const [a, b] = [valueOf(one, column), valueOf(other, column)];
+    if (a === null || b === null) return (a === null) - (b === null) || inStudy;
+    return sign * compare(a, b) || inStudy;
+  });
+  table.tBodies[0].append(...rows);
+};
+
+const addFilter = (table) => {
+  const rows = [...table.tBodies[0].rows];
+  const bar = document.createElement("div");
+  bar.className = "filter";
+  const input = document.createElement("input");
+  input.type = "search";
+  input.placeholder = "Filter, for example: em mnist";
+  input.setAttribute("aria-label", "Filter the rows of this table");
+  const count = document.createElement("span");
+  count.setAttribute("role", "status");
+  bar.append(input, count);
+  input.addEventListener("input", () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const row of rows) {
+      const text = [...row.cells].map((cell) => cell.innerText || cell.textContent).join(" ").toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+    }
+    const left = rows.filter((row) => !row.hidden).length;
+    count.textContent = words.length ? `${left} of ${rows.length} rows` : "";
+  });
+  table.parentElement.before(bar);
+};
+
+for (const table of document.querySelectorAll("table.data")) {
+  [...table.tBodies[0].rows].forEach((row, place) => { row.dataset.place = place; });
+  [...table.tHead.rows[0].cells].forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    button.addEventListener("click", () => sortBy(table, column));
+    head.append(button);
+  });
+  if (table.tBodies[0].rows.length > 3) addFilter(table);
+}
+
+// A link to a cell opens it; browsers that do not do so by themselves need this.
+const openTarget = () => {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const details = target && target.closest("details");
+  if (details && !details.open) {
+    details.open = true;
+    target.scrollIntoView();
+  }
+};
+addEventListener("hashchange", openTarget);
+openTarget();

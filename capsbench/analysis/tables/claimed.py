@@ -1,0 +1,82 @@
+"""The table of claims: what the papers say of two networks, and what our runs say."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from capsbench.analysis.claims import NEITHER, ClaimResult
+from capsbench.analysis.tables.model import Grid, Notes, Row, Table
+from capsbench.analysis.tables.pairs import claimed_text, difference_text, verdict_text
+from capsbench.analysis.tables.source import Source
+
+_COLUMNS = ("claim", "paper", "ours", "verdict", "where", "compared", "n")
+
+
+def claims_table(source: Source) -> Table:
+    """Return the claims about the data sets of a study: those with both networks here, then the others."""
+    notes = Notes()
+    tested = [result for result in source.claims if result.a is not None]
+    attacks = [result for result in source.claims if result.claim.attack is not None]
+    untested = [r for r in source.claims if r.a is None and r.reason != NEITHER and r not in attacks]
+    grids = [Grid("", _COLUMNS, tuple(_row(result, source, notes) for result in tested))] if tested else []
+    if untested:
+        rows = tuple(
+            Row((r.claim.wording, claimed_text(r.claim), r.reason, f"{r.claim.paper}, {r.claim.place}"))
+            for r in untested
+        )
+        grids.append(Grid("not tested here", ("claim", "paper", "why", "where"), rows))
+    others = len(source.claims) - len(tested) - len(untested) - len(attacks)
+    also = [f"{others} more claims are about networks that this study has not."] if others else []
+    also += [f"{len(attacks)} claims are about errors under attack, which runs.csv has not."] if attacks else []
+    caption = (
+        f"Study '{source.plan.study.name}'. Paper: error of the first network minus that of the second. Ours: the same "
+        "at equal seeds, in points of %, with the 95 % t interval of the mean. Supported: the interval lies on the "
+        "side that the paper claims; of 'the same': the 90 % interval lies within a margin written down before. "
+        "Not comparable: a network or its training is not the paper's, so that ours says nothing for or against it. "
+        "n: seeds with both, out of the planned ones."
+    )
+    title = "What the papers claim, and what these runs show"
+    return Table("claims", title, caption, tuple(grids), (*notes.lines(), *also), _numbers(source.claims))
+
+
+def _row(result: ClaimResult, source: Source, notes: Notes) -> Row:
+    claim, found = result.claim, result.found or {}
+    assert result.experiment is not None and result.a is not None and result.b is not None
+    a, b = (source.cell(result.experiment, variant) for variant in (result.a, result.b))
+    ours = difference_text(found)
+    if claim.unit == "percent" and found["n"] and b.summary.mean > 0:
+        ours += f" ({100 * found['mean'] / b.summary.mean:+.0f} %)"
+    several = len(source.plan.data) > 1
+    compared = (f"{result.experiment}: " if several else "") + f"{a.label} against {b.label}"
+    verdict = verdict_text(result, notes)
+    texts = (
+        claim.wording, claimed_text(claim), ours, verdict, f"{claim.paper}, {claim.place}", compared,
+        f"{found['n']} of {found['planned']}",
+    )  # fmt: skip
+    return Row(texts, (*a.keys, *b.keys))
+
+
+def _numbers(results: Sequence[ClaimResult]) -> pd.DataFrame:
+    return pd.DataFrame([_line(result) for result in results], columns=_NUMBERS)
+
+
+_NUMBERS = [
+    "claim", "paper", "place", "wording", "expected", "published_difference", "unit", "experiment", "a", "b", "n",
+    "planned", "mean", "std", "low", "high", "p", "verdict", "reason", "differences",
+]  # fmt: skip
+
+
+def _line(result: ClaimResult) -> dict[str, Any]:
+    claim, found = result.claim, result.found or {}
+    by_seed = "; ".join(f"{seed}: {d:.10g}" for seed, d in found.get("differences", {}).items())
+    return {
+        "claim": claim.id, "paper": claim.paper, "place": claim.place, "wording": claim.wording,
+        "expected": claim.expected, "unit": claim.unit,
+        "published_difference": math.nan if claim.difference is None else claim.difference,
+        "experiment": result.experiment or "", "a": result.a or "", "b": result.b or "",
+        **{name: found.get(name, 0 if name in ("n", "planned") else math.nan)
+           for name in ("n", "planned", "mean", "std", "low", "high", "p")},
+        "verdict": result.verdict, "reason": result.reason, "differences": by_seed,
+    }  # fmt: skip

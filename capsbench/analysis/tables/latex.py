@@ -1,0 +1,191 @@
+"""A table for LaTeX: floats that fit a page, or one of its two columns.
+
+The widths of texts are estimated, a little too wide, from those of Computer Modern. A table that fits as it is keeps
+its natural columns; else the widest columns wrap. What is longer than a page goes on in another float.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capsbench.analysis.tables.model import Grid, Row, Table
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
+    "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$",
+    "†": r"$\dagger$", "‡": r"$\ddagger$", "−": "$-$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "|": r"$|$",
+    "µ": r"$\mu$", "→": r"$\to$", "²": "$^2$", "√": r"$\sqrt{}$", "°": r"$^\circ$", "…": r"\dots{}", '"': "''",
+    "“": "``", "”": "''", "’": "'", "–": "--",
+}  # fmt: skip
+_PREAMBLE = r"% needs \usepackage{array, booktabs}"
+# points: of a page and of a column in an article in two columns, a little less than these are
+_PAGE, _COLUMN = 462.0, 222.0
+_SEPARATION = 6.0  # between two columns
+_SIZES = {r"\footnotesize": 1.0, r"\scriptsize": 0.9, r"\tiny": 0.72}
+_LINES = 50  # of a float, and as many more for notes as _SPARE; others do not fit a page below the caption
+_SPARE = 4
+_NUMBER = re.compile(r"[-+<>]?[\d.,]+( %)?|-")
+_WIDTHS = {**dict.fromkeys("ilj.,;:'|! ", 2.6), **dict.fromkeys("fjrts()[]/-I", 3.6), **dict.fromkeys("mwMW%+=<>", 8.2)}
+
+
+def latex(table: Table) -> str:
+    """Return the floats of a table, all under one label."""
+    floats = _floats(table)
+    single = len(floats) == 1 and all(_natural(each) <= _COLUMN for each in table.printed) and len(table.notes) <= 3
+    environment = "table" if single else "table*"
+    lines = [_PREAMBLE]
+    for n, parts in enumerate(floats):
+        lines += [rf"\begin{{{environment}}}[tbp]", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"]
+        title = escape(table.title if n == 0 else f"{table.title} (continued)")
+        lines += [r"\addtocounter{table}{-1}"] if n else []
+        lines += [rf"\caption{{{title}}}", *([rf"\label{{tab:{table.name}}}"] if n == 0 else [])]
+        for part in parts:
+            lines += [_note(part)] if isinstance(part, str) else part.lines(_COLUMN if single else _PAGE)
+        lines += [rf"\end{{{environment}}}"]
+    return "\n".join(lines) + "\n"
+
+
+def escape(text: str) -> str:
+    """Return text as LaTeX sets it: signs in math, minus signs before numbers."""
+    return "".join(_SPECIAL.get(letter, letter) for letter in _with_minus_signs(text))
+
+
+def _with_minus_signs(text: str) -> str:
+    return re.sub(r"(?<![\w.\-])-(?=[\d.]*\d)", "−", text)
+
+
+@dataclass(frozen=True)
+class _Tabular:
+    """Grids with the same columns, set as one: their headings stand between the rows."""
+
+    grids: tuple[Grid, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.grids[0].columns
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for each in self.grids for row in each.rows]
+
+    def lines(self, available: float) -> list[str]:
+        size, widths = _fit(self.columns, self.rows, available)
+        columns = list(zip(*(row.texts for row in self.rows), strict=True)) if self.rows else []
+        kinds = [
+            "l" if width is None and not (columns and all(_NUMBER.fullmatch(text) for text in columns[n]))
+            else "r" if width is None
+            else rf">{{\raggedright\arraybackslash}}p{{{width / available:.3f}\linewidth}}"
+            for n, width in enumerate(widths)
+        ]  # fmt: skip
+        found = [rf"{{{size}" if size != r"\footnotesize" else "{"]
+        found += [rf"\begin{{tabular}}{{@{{}}{''.join(kinds)}@{{}}}}", r"\toprule"]
+        found.append(_cells(self.columns))
+        for each in self.grids:
+            found.append(r"\midrule")
+            if each.heading:
+                found.append(rf"\multicolumn{{{len(self.columns)}}}{{@{{}}l}}{{\emph{{{escape(each.heading)}}}}} \\")
+            found += [_cells(row.texts) for row in each.rows]
+        return [*found, r"\bottomrule", r"\end{tabular}\par}", r"\medskip"]
+
+
+def _cells(texts: Sequence[str]) -> str:
+    # a row that begins with [ would be taken for an option of the line before
+    cells = [escape(text) for text in texts]
+    return ("{}" if cells[0].startswith("[") else "") + " & ".join(cells) + r" \\"
+
+
+def _note(text: str) -> str:
+    breakable = re.sub(r"(\\_|(?<=\w)/)", r"\1\\allowbreak{}", escape(text))
+    return rf"{{\raggedright {breakable}\par}}\smallskip"
+
+
+def _floats(table: Table) -> list[list[_Tabular | str]]:
+    """Share out grids and notes over as many floats as they need."""
+    floats: list[list[_Tabular | str]] = [[]]
+    left = float(_LINES)
+    for grids in _alike(table.printed):
+        pending: list[Grid] = []
+        left -= 3
+        fitted = _fit(grids[0].columns, [row for each in grids for row in each.rows], _PAGE)
+        for each in grids:
+            kept: list[Row] = []
+            left -= 1 + bool(each.heading)
+            for row in each.rows:
+                height = _height(row, *fitted)
+                if left < height:
+                    pending += [Grid(each.heading, each.columns, tuple(kept))] if kept else []
+                    if pending:
+                        floats[-1].append(_Tabular(tuple(pending)))
+                    floats.append([])
+                    pending, kept, left = [], [], float(_LINES - 4)
+                kept.append(row)
+                left -= height
+            pending.append(Grid(each.heading, each.columns, tuple(kept)))
+        floats[-1].append(_Tabular(tuple(pending)))
+    for note in (table.caption, *table.notes):
+        height = 1.3 + _width(note) // _PAGE
+        if left + _SPARE < height:
+            floats.append([])
+            left = float(_LINES)
+        floats[-1].append(note)
+        left -= height
+    return floats
+
+
+def _alike(grids: Sequence[Grid]) -> list[list[Grid]]:
+    """Put neighbours with the same columns together."""
+    found: list[list[Grid]] = []
+    for each in grids:
+        if found and found[-1][0].columns == each.columns:
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return found
+
+
+def _height(row: Row, size: str, widths: Sequence[float | None]) -> float:
+    """Return the lines that a row takes."""
+    wrapped = [_width(text) * _SIZES[size] / width for text, width in zip(row.texts, widths, strict=True) if width]
+    return max([1.0, *(1 + int(1.15 * lines) for lines in wrapped)])
+
+
+def _fit(columns: Sequence[str], rows: Sequence[Row], available: float) -> tuple[str, list[float | None]]:
+    """Return the size of the letters, and the width of each column that wraps; None for those that keep theirs."""
+    texts = [columns, *(row.texts for row in rows)]
+    for size, factor in _SIZES.items():
+        natural = [factor * max(map(_width, column)) for column in zip(*texts, strict=True)]
+        words = [factor * max(_width(word) for text in column for word in text.split() or [""])
+                 for column in zip(*texts, strict=True)]  # fmt: skip
+        budget = available - _SEPARATION * (len(columns) - 1)
+        if sum(natural) <= budget:
+            return size, [None] * len(columns)
+        limit = _limit(natural, words, budget)
+        if limit is not None:
+            return size, [max(limit, word) if width > max(limit, word) else None
+                          for width, word in zip(natural, words, strict=True)]  # fmt: skip
+    share = budget / sum(words)  # too many columns for any letters: let them wrap where they must
+    return size, [word * share for word in words]
+
+
+def _limit(natural: Sequence[float], words: Sequence[float], budget: float) -> float | None:
+    """Return the width beyond which columns wrap, so that all together take the budget; None where words are wider."""
+    if sum(words) > budget:
+        return None
+    low, high = 0.0, max(natural)
+    for _ in range(40):
+        middle = (low + high) / 2
+        total = sum(min(width, max(middle, word)) for width, word in zip(natural, words, strict=True))
+        low, high = (middle, high) if total <= budget else (low, middle)
+    return low
+
+
+def _natural(each: Grid) -> float:
+    texts = [each.columns, *(row.texts for row in each.rows)]
+    widths = [max(map(_width, column)) for column in zip(*texts, strict=True)]
+    return sum(widths) + _SEPARATION * (len(widths) - 1)
+
+
+def _width(text: str) -> float:
+    """Estimate the width of a text in footnotesize, in points."""
+    letters = _with_minus_signs(text)
+    return sum(_WIDTHS.get(letter, 6.8 if letter.isupper() or not letter.isascii() else 4.7) for letter in letters)

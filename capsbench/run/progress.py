@@ -1,0 +1,69 @@
+"""How far a study is, from its run folders alone: each run says so itself, whoever started it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_STATUS = re.compile(r"^status: (\w+)$", re.M)
+_SECONDS = re.compile(r"^seconds: ([\d.]+)$", re.M)
+
+
+@dataclass(frozen=True)
+class StudyProgress:
+    """Runs of a study: planned, ended (ok or diverged), running, failed.
+
+    seconds_left: until all are trained, if the others take as long as those that ended and as many run at once as now;
+    None before the first has ended.
+    """
+
+    planned: int
+    ended: int
+    running: int
+    failed: int
+    seconds_left: float | None
+
+    def __str__(self) -> str:
+        """Return "12 of 38 runs, 2 running, 1 failed, about 6 min left", for a study of several runs."""
+        parts = [f"{self.ended} of {self.planned} runs"]
+        parts += [f"{self.running} running"] if self.running else []
+        parts += [f"{self.failed} failed"] if self.failed else []
+        if self.seconds_left is not None and self.running:
+            parts.append(f"about {_duration(self.seconds_left)} left")
+        return ", ".join(parts)
+
+
+def study_progress(study: Path, planned: int) -> StudyProgress:
+    """Read the progress of a study.
+
+    Args:
+        study: its folder, results/STUDY.
+        planned: how many runs it has.
+    """
+    records = list(_records(study))
+    counts = {name: sum(status == name for status, _ in records) for name in ("ok", "diverged", "running", "failed")}
+    ended = counts["ok"] + counts["diverged"]
+    seconds = [spent for status, spent in records if status in ("ok", "diverged") and spent is not None]
+    left = None
+    if seconds:
+        open_runs = max(0, planned - ended - counts["failed"])
+        left = sum(seconds) / len(seconds) * open_runs / max(1, counts["running"])
+    return StudyProgress(planned, min(ended, planned), counts["running"], counts["failed"], left)
+
+
+def _records(study: Path) -> Iterator[tuple[str, float | None]]:
+    """Yield status and seconds of each run; read as text, since a study may have hundreds."""
+    for path in (study / "runs").glob("*/*/*/run.yaml"):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError:  # gone since: the run starts again
+            continue
+        status, seconds = _STATUS.search(text), _SECONDS.search(text)
+        yield status[1] if status else "", float(seconds[1]) if seconds else None
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{round(seconds)} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

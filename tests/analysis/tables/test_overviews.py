@@ -1,0 +1,113 @@
+"""Claims, routings, cost, summary, coverage, and the summary for the terminal."""
+
+import pytest
+from conftest import text_of
+from studies import FULL
+
+from capsbench.analysis.collect import collect
+from capsbench.analysis.tables import build_table, terminal_summary
+
+ITERATIONS = FULL.replace("{model: capsnet}", "{model: capsnet, label: CapsNet, grid: {routing.iterations: [1, 3]}}")
+SMALL = """\
+name: small
+seeds: [0, 1, 2]
+training: {epochs: 2, batch_size: 50}
+experiments:
+  digits: {data: {name: digits}}
+  real: {data: {name: mnist}, variants: [caps]}
+variants:
+  caps:
+    model: capsnet
+    label: CapsNet
+    options: {conv_channels: 8, primary_types: 2}
+    grid: {routing.iterations: [3, 1]}
+  cnn: {model: cnn_matched, label: CNN, options: {matched_to: {name: capsnet, conv_channels: 8, primary_types: 2}}}
+"""
+
+
+@pytest.fixture
+def small(make_plan, write_run):
+    plan = make_plan(SMALL)
+    for run in plan.runs:
+        if run.key != "digits/cnn/seed2":
+            write_run(run, error=2.0 + run.seed / 10, seconds=100.0, steps=1000)
+    return plan
+
+
+def test_a_claim_stands_with_the_papers_difference_and_ours(make_plan, write_run, made):
+    plan = make_plan(ITERATIONS)
+    for run in plan.runs:
+        write_run(run, error=0.25 + 0.1 * (run.variant == "capsnet-iterations1") + run.seed / 1000 * (1 + run.seed))
+    table = made("claims", plan)
+    (row,) = text_of(table).to_dict("records")
+    assert row["claim"].startswith("With a decoder, three routing iterations have a lower error on MNIST")
+    assert (row["paper"], row["ours"], row["verdict"]) == ("-0.04 points", "-0.10", "undecided (a)")  # no spread
+    assert list(text_of(table).columns).index("verdict") == 3
+    assert "against CapsNet, iterations 1" in row["compared"]
+    assert any("claims are about errors under attack" in note for note in table.notes)
+    assert len(table.numbers) == 27
+
+
+def test_routings_stand_by_iterations_with_time_and_error(small, made):
+    table = made("routings", small)
+    assert [each.heading for each in table.grids] == ["handwritten digits of scikit-learn", "MNIST"]
+    rows = text_of(table)
+    assert rows[["routing", "iterations", "error (%)"]].to_numpy().tolist() == [
+        ["dynamic", "1", "2.10 ± 0.10"],
+        ["dynamic", "3", "2.10 ± 0.10"],
+    ]
+    assert list(rows["ms per step"]) == ["100", "100"]
+
+
+def test_costs_are_those_of_the_network_and_of_its_training(small, results):
+    runs = collect(small, results).assign(peak_memory_mb=512.0)
+    table = build_table("cost", small, runs)
+    row = text_of(table).iloc[0]
+    assert (row["parameters"], row["ms per step"], row["time per run"]) == ("1,234,567", "100", "1 min 40 s")
+    assert row["peak memory (MiB)"] == "512"
+    three, one = (table.numbers["multiply_adds"].iloc[n] for n in (0, 1))
+    assert three > one > 1e5
+
+
+def test_costs_of_a_network_that_did_not_run_are_counted(make_plan, made):
+    numbers = made("cost", make_plan(SMALL)).numbers
+    assert (numbers["parameters"] > 1000).all()
+    assert numbers["ms_per_step"].isna().all()
+
+
+def test_the_summary_has_a_column_per_experiment(small, made):
+    text = text_of(made("summary", small))
+    assert list(text.columns) == ["network", "handwritten digits of scikit-learn", "MNIST"]
+    assert text.to_numpy().tolist() == [
+        ["CapsNet, iterations 3", "2.10 ± 0.10 [1.85, 2.35]", "2.10 ± 0.10 [1.85, 2.35]"],
+        ["CapsNet, iterations 1", "2.10 ± 0.10 [1.85, 2.35]", "2.10 ± 0.10 [1.85, 2.35]"],
+        ["CNN", "2.05 ± 0.07 (2 of 3)", "-"],
+    ]
+
+
+def test_coverage_counts_values_by_table_of_the_papers(make_plan, write_run, made):
+    plan = make_plan(ITERATIONS)
+    for run in plan.runs[3:]:
+        write_run(run, error=0.25 + run.seed / 1000)
+    rows = {row["papers"]: row for row in made("coverage", plan).numbers.to_dict("records")}
+    s17 = rows["S17 Table 1"]
+    assert (s17["values"], s17["with_row"], s17["compared"], s17["same"], s17["not_run"]) == (8, 2, 1, 1, 1)
+    assert rows["all"]["with_row"] == 2
+    assert rows["all"]["values"] == sum(row["values"] for name, row in rows.items() if name != "all")
+
+
+def test_the_terminal_has_a_table_of_at_most_100_columns(make_plan, write_run, results):
+    long = "a label of sixty letters, which is the longest that there may"
+    plan = make_plan(ITERATIONS.replace("label: CapsNet", f"label: '{long[:60]}'"))
+    for run in plan.runs[3:]:
+        write_run(run, error=0.25 + run.seed / 100)
+    text = terminal_summary(plan, collect(plan, results))
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100
+    heads, first, second = lines[1], lines[2], lines[3]
+    assert heads.split() == ["network", "error", "(%)", "verdict", "n"]
+    assert "not run" in first
+    assert "0 of 3" in first
+    assert all(part in second for part in ("0.26 ± 0.01 [0.24, 0.28]", "3 of 3", "a label of"))
+    assert "3 of 6 runs" in text
+    assert lines[-1] == "results/full/report.html"

@@ -1,0 +1,184 @@
+"""The sentences of a conclusion: no stronger than their intervals, in the order of the study."""
+
+import re
+
+import numpy as np
+import pytest
+from studies import FULL
+
+from capsbench.analysis.collect import collect
+from capsbench.analysis.conclusion import MOST_ITEMS, conclusion
+from capsbench.analysis.contrasts import compare
+
+FIVE = """\
+name: five
+seeds: [0, 1, 2, 3, 4]
+training: {epochs: 2}
+contrasts:
+  large:
+    - {a: three, b: one, name: three against one}
+    - {a: two, b: one, name: two against one}
+  small:
+    - {a: three, b: two, name: three against two}
+experiments:
+  digits: {data: {name: digits, validation_images: 100}}
+variants:
+  one: {model: capsnet, options: {routing: {name: dynamic, iterations: 1}}}
+  two: {model: capsnet, options: {routing: {name: dynamic, iterations: 2}}}
+  three: {model: capsnet, options: {routing: {name: dynamic, iterations: 3}}}
+"""
+CLAIM = """\
+name: claim
+seeds: [0, 1, 2, 3, 4]
+experiments:
+  mnist: {data: {name: mnist}}
+variants:
+  capsnet: {model: capsnet, grid: {routing.iterations: [1, 3]}}
+"""
+DIRECTIONS = re.compile(r"\b(lower|higher|better|worse)\b")
+STEADY = [5.0, 5.1, 5.2, 5.0, 5.1]
+
+
+@pytest.fixture
+def concluded(make_plan, write_run, results):
+    """What is said after runs have ended: variant -> what each seed ended with, an error or a status."""
+
+    def conclude(text: str = FIVE, **ends: list[float | str]) -> tuple[list[str], object]:
+        plan = make_plan(text)
+        for run in plan.runs:
+            end = ends.get(run.variant.replace("-", "_"), ["missing"] * 9)[run.seed]
+            if isinstance(end, float):
+                write_run(run, error=end)
+            elif end != "missing":
+                write_run(run, end)
+        runs = collect(plan, results)
+        return conclusion(plan, runs), compare(plan.contrasts, runs)
+
+    return conclude
+
+
+def sentences_on(said: list[str], name: str) -> list[str]:
+    """Return the items that name a contrast."""
+    parts = [part for sentence in said for part in re.split(r"; (?=\w+ against)|: (?=\w+ against)", sentence)]
+    return [part for part in parts if part.startswith(name)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_contrast_whose_interval_holds_zero_never_has_a_direction(concluded, seed):
+    draw = np.random.default_rng(seed)
+    ends = {name: [float(e) for e in draw.normal(5, 1.2, 5).clip(0.5, 9)] for name in ("one", "two", "three")}
+    said, table = concluded(**ends)
+    unshown = table[(table["low"] <= 0) & (table["high"] >= 0)]
+    assert len(unshown)
+    for row in unshown.itertuples():
+        (item,) = sentences_on(said, row.contrast)
+        assert not DIRECTIONS.search(item), item
+        assert re.search(r"between [-+0-9.]+ and [-+0-9.]+ points", item), item
+
+
+def test_what_was_shown_comes_first_with_its_interval(concluded):
+    said, table = concluded(
+        one=STEADY, two=[e + 0.4 for e in [5.3, 4.6, 5.4, 4.7, 5.0]], three=[4.0, 4.2, 4.1, 4.1, 4.0]
+    )
+    assert "was shown in 2 of 3 contrasts" in said[0]
+    assert said[0].index("three against one") < said[0].index("three against two")
+    row = table.set_index("contrast").loc["three against one"]
+    (item,) = sentences_on(said[:1], "three against one")
+    assert f"lower by {-row.high:.2f} to {-row.low:.2f} points" in item
+    assert "No difference was shown in 1 of 3" in said[1]
+    assert "two against one" in said[1]
+
+
+def test_a_difference_that_falls_to_the_correction_has_no_direction(concluded):
+    two = [5.0, 5.5, 5.4, 5.3, 5.2]  # p = 0.035 alone, 0.07 in a family of two
+    said, table = concluded(one=STEADY, two=two, three=[5.4, 4.7, 5.3, 5.2, 4.9])
+    row = table.set_index("contrast").loc["two against one"]
+    assert (row.low > 0, row.p < 0.05, row.p_holm > 0.05) == (True, True, True)
+    (item,) = sentences_on(said, "two against one")
+    assert "Holm's correction for 2 contrasts" in item
+    assert not DIRECTIONS.search(item)
+    assert not any("was shown in" in sentence and not sentence.startswith("No ") for sentence in said)
+
+
+def test_the_order_is_that_of_the_study_and_not_that_of_the_results(concluded):
+    text = FIVE.replace("- {a: three, b: one, name: three against one}\n    - {a: two", "- {a: two")
+    text = text.replace("three against two}", "three against two}\n    - {a: three, b: one, name: three against one}")
+    said, _ = concluded(
+        text, one=STEADY, two=[e + 0.5 for e in [5.0, 5.1, 5.2, 5.0, 5.2]], three=[1.0, 1.2, 1.1, 1.1, 1.0]
+    )
+    places = [said[0].index(name) for name in ("two against one", "three against two", "three against one")]
+    assert places == sorted(places)
+
+
+def test_with_few_seeds_nothing_is_said(concluded):
+    rest = ["missing"] * 3
+    said, _ = concluded(one=[5.0, 5.1, *rest], two=[1.0, 1.1, *rest], three=[9.0, 9.1, *rest])
+    assert said[0].startswith("Nothing can be said yet")
+    assert not DIRECTIONS.search(" ".join(said))
+
+
+def test_seeds_that_were_dropped_are_named(concluded):
+    said, _ = concluded(one=STEADY, two=[5.3, 4.6, 5.4, "diverged", 5.0], three=[4.0, 4.2, 4.1, "diverged", 4.0])
+    for name in ("three against one", "two against one"):
+        (item,) = sentences_on(said, name)
+        assert "diverged in 1 seed" in item
+
+
+def test_runs_at_chance_are_named_beside_the_difference(make_plan, write_run, results):
+    plan = make_plan(FIVE)
+    for run in plan.runs:
+        stuck = run.variant == "three" and run.seed < 2
+        write_run(run, error=90.0 - run.seed / 10 if stuck else STEADY[run.seed], stuck_at_chance=stuck, diagnostics=[])
+    said = conclusion(plan, collect(plan, results))
+    (item,) = sentences_on(said, "three against one")
+    assert "stayed at chance in 2 seeds" in item
+
+
+def test_a_sentence_lists_a_few_and_counts_the_rest(concluded):
+    named = "".join(f"\n    - {{a: v{k}, b: one, name: v{k} against one}}" for k in range(5))
+    more = "".join(f"  v{k}: {{model: capsnet, options: {{conv_channels: {32 + k}}}}}\n" for k in range(5))
+    text = (
+        FIVE.split("contrasts:")[0] + "contrasts:\n  many:" + named + "\nexperiments:" + FIVE.split("experiments:")[1]
+    )
+    ends = {f"v{k}": [e - 1 - k / 10 - s / 100 for s, e in enumerate(STEADY)] for k in range(5)}
+    said, _ = concluded(text + more, one=STEADY, **ends)
+    assert "was shown in 5 of 5 contrasts" in said[0]
+    assert said[0].count(" against one") == MOST_ITEMS
+    assert "2 more below" in said[0]
+
+
+def test_what_cannot_be_compared_with_papers_is_said_with_the_reason(concluded):
+    said, _ = concluded(one=STEADY, two=STEADY, three=STEADY)
+    last = said[-1]
+    assert "can be compared" in last
+    assert "digits is not mnist" in last
+    assert not DIRECTIONS.search(last)
+
+
+def test_a_reproduced_value_is_said_to_be_the_same(concluded):
+    text = FULL.replace("seeds: [0, 1, 2]", "seeds: [0, 1, 2, 3, 4]")
+    said, _ = concluded(text, capsnet=[0.25, 0.24, 0.25, 0.26, 0.25])
+    assert any("published value" in sentence and sentence.endswith(": the same.") for sentence in said)
+    said, _ = concluded(text, capsnet=[0.65, 0.64, 0.65, 0.66, 0.65])
+    assert any(re.search(r": worse by at least 0\.3\d", sentence) for sentence in said)
+
+
+def test_a_claim_is_quoted_with_its_verdict(concluded):
+    ends = {
+        "capsnet_iterations1": [0.29, 0.30, 0.28, 0.29, 0.29],
+        "capsnet_iterations3": [0.25, 0.25, 0.24, 0.25, 0.26],
+    }
+    said, _ = concluded(CLAIM, **ends)
+    (sentence,) = [sentence for sentence in said if "claims" in sentence]
+    assert re.search(r"supported: “[^”]*three routing iterations", sentence)
+    ends["capsnet_iterations3"] = [0.35, 0.37, 0.36, 0.36, 0.35]
+    said, _ = concluded(CLAIM, **ends)
+    (sentence,) = [sentence for sentence in said if "claims" in sentence]
+    assert "contradicted: “" in sentence
+    assert "supported" not in sentence
+
+
+def test_nothing_is_concluded_before_anything_has_run(concluded):
+    said, _ = concluded()
+    assert said[0].startswith("Nothing can be said yet")
+    assert not DIRECTIONS.search(" ".join(said))

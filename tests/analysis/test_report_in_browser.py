@@ -1,0 +1,136 @@
+"""The page in headless Chromium, on a telephone and on a screen: what a reader sees, sorts, filters and prints."""
+
+import pytest
+from browser import CHROMIUM, Browser
+
+from capsbench.analysis.collect import collect, learning_curves
+from capsbench.analysis.report import summarise_provenance, write_report
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (chromium, chromium-browser, google-chrome)")
+
+WIDTHS = (400, 1400)
+ERRORS = {"capsnet-iterations1": 12.0, "capsnet-iterations3": 9.5, "cnn_matched": 10.25}
+# is the whole of an element to be seen, without moving anything sideways?
+SEEN = """
+(selector) => [...document.querySelectorAll(selector)].map((element) => {
+  const box = element.getBoundingClientRect();
+  const frame = element.closest(".wide").getBoundingClientRect();
+  return box.width > 0 && box.left >= frame.left - 1 && box.right <= frame.right + 1 && box.right <= innerWidth;
+})
+"""
+COLUMN = (
+    "[...document.querySelectorAll('#results tbody tr')].filter((r) => !r.hidden).map((r) => r.cells[{}].innerText)"
+)
+CLICK = "document.querySelectorAll('#results thead button')[{}].click()"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Where the page of all these tests stands."""
+    return tmp_path_factory.mktemp("page") / "report.html"
+
+
+@pytest.fixture
+def page(written, make_plan, study_text, write_run, results):
+    """A study with results, a variant named so long that it must be wrapped, and a run at chance."""
+    if written.exists():
+        return written
+    text = study_text + "  long: {model: capsnet, label: a capsule network with a name that takes up a lot of room}\n"
+    plan = make_plan(text)
+    for run in plan.runs:
+        error = ERRORS.get(run.variant, 8.0) + run.seed**2 / 10
+        write_run(run, error=error, stuck_at_chance=run.key.endswith("matched/seed1"), diagnostics=[])
+    facts = (summarise_provenance(plan, results), learning_curves(plan, results))
+    return write_report(plan, collect(plan, results), written.parent, *facts)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_answer_and_verdict_are_seen_without_moving_the_page_sideways(browser, page, width, dark):
+    browser.open(page, width, dark=dark)
+    assert browser.problems == []
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.run("document.querySelector('.answer strong').getBoundingClientRect().bottom") < 400
+    for column in (1, 2, 3):  # variant, ours, verdict
+        seen = browser.run(f"({SEEN})('#results tbody tr :nth-child({column}):is(td, th)')")
+        assert seen == [True] * 4, column
+    background, text = browser.run(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    )
+    brightness = [sum(map(int, colour[4:-1].split(", "))) for colour in (background, text)]
+    assert (brightness[0] < 150 < 600 < brightness[1]) if dark else (brightness[1] < 150 < 600 < brightness[0])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_first_columns_stay_when_a_table_is_moved(browser, page, width):
+    browser.open(page, width)
+    browser.run("document.querySelector('#results .wide').scrollLeft = 300")
+    assert browser.run("document.querySelector('#results .wide').scrollLeft") > 50
+    fixed = (1, 2, 3) if width > 1000 else (1,)
+    for column in fixed:
+        assert browser.run(f"({SEEN})('#results tbody tr :nth-child({column}):is(td, th)')") == [True] * 4
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tables_sort_by_number_and_return_to_the_order_of_the_study(browser, page, width):
+    browser.open(page, width)
+    in_study = browser.run(COLUMN.format(1))
+    numbers = [float(text.split(" ")[0]) for text in in_study]
+    assert numbers != sorted(numbers)
+    browser.run(CLICK.format(1))
+    assert [float(text.split(" ")[0]) for text in browser.run(COLUMN.format(1))] == sorted(numbers)  # 9.83 below 12.17
+    assert browser.run("document.querySelector('#results th[aria-sort=ascending]').innerText").startswith("ours")
+    browser.run(CLICK.format(1))
+    assert [float(text.split(" ")[0]) for text in browser.run(COLUMN.format(1))] == sorted(numbers, reverse=True)
+    browser.run(CLICK.format(1))
+    assert browser.run(COLUMN.format(1)) == in_study
+    assert browser.run("document.querySelector('#results th[aria-sort]')") is None
+    assert browser.problems == []
+
+
+def test_tables_are_filtered_by_words(browser, page):
+    browser.open(page, 1400)
+    typed = """
+    (() => {{ const i = document.querySelector('#results input'); i.value = '{}';
+      i.dispatchEvent(new Event('input')); return document.querySelector('#results [role=status]').innerText; }})()
+    """
+    assert browser.run(typed.format("CAPSNET digits")) == "2 of 4 rows"
+    assert all("capsnet" in text for text in browser.run(COLUMN.format(0)))
+    assert browser.run(typed.format("")) == ""
+    assert len(browser.run(COLUMN.format(0))) == 4
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_link_opens_the_runs_of_its_cell(browser, page, scripts):
+    browser.open(page, 400, scripts=scripts)
+    browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    browser.run("document.querySelector('#results tbody a').click()")
+    opened = "new Promise((done) => setTimeout(() => done(document.querySelectorAll('.cell[open]').length), 200))"
+    assert browser.run(opened) == 1
+    assert browser.run("document.querySelector('.cell[open] svg').getBoundingClientRect().right <= innerWidth")
+    assert browser.run("document.querySelector('.cell[open]').innerText.includes('digits/capsnet-iterations1/seed2')")
+
+
+def test_without_scripts_all_is_there_and_nothing_that_does_not_work(browser, page):
+    browser.open(page, 1400, scripts=False)
+    browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    assert len(browser.run(COLUMN.format(1))) == 4
+    assert browser.run("document.querySelectorAll('button, input').length") == 0
+
+
+def test_the_printed_page_has_every_table_and_no_controls(browser, page, tmp_path):
+    browser.open(page, 1400)
+    browser.print(tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert browser.run("getComputedStyle(document.querySelector('#results .filter')).display") == "none"
+    assert browser.run("getComputedStyle(document.querySelector('nav')).display") == "none"
+    assert browser.run("getComputedStyle(document.querySelector('#results .wide')).overflowX") == "visible"
+    browser.call("Emulation.setEmulatedMedia", media="")

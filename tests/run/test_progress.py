@@ -1,0 +1,39 @@
+import pytest
+
+from capsbench.run.folder import RunFolder
+from capsbench.run.progress import study_progress
+
+
+@pytest.fixture
+def study(tmp_path):
+    def write(*runs: tuple[str, float | None]):
+        for number, (status, seconds) in enumerate(runs):
+            record = {"status": status, "digest": "d"} | ({} if seconds is None else {"seconds": seconds})
+            RunFolder.of(tmp_path, "study", f"e/v/seed{number}").write_record(record)
+        return tmp_path / "study"
+
+    return write
+
+
+def test_a_study_that_has_not_begun(study):
+    found = study_progress(study(), 4)
+    assert (found.ended, found.running, found.failed, found.seconds_left) == (0, 0, 0, None)
+    assert str(found) == "0 of 4 runs"
+
+
+def test_runs_are_counted_by_status(study):
+    found = study_progress(study(("ok", 60.0), ("diverged", 30.0), ("running", None), ("failed", None)), 9)
+    assert (found.planned, found.ended, found.running, found.failed) == (9, 2, 1, 1)
+    assert "2 of 9 runs, 1 running, 1 failed" in str(found)
+
+
+def test_what_is_left_takes_as_long_as_what_has_ended_shared_by_those_that_run(study):
+    """Six of nine are open, 45 s each, two at a time: 135 s."""
+    found = study_progress(study(("ok", 60.0), ("ok", 30.0), ("running", None), ("running", None), ("failed", None)), 9)
+    assert found.seconds_left == pytest.approx(45 * 6 / 2)
+    assert str(found).endswith("about 2 min left")
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(5, "5 s"), (60, "1 min"), (3600 * 2, "2 h 0 min")])
+def test_times_are_for_people(study, seconds, said):
+    assert f"about {said} left" in str(study_progress(study(("ok", float(seconds)), ("running", None)), 2))
