@@ -5,6 +5,7 @@ from pathlib import Path
 
 from snakemake.utils import min_version
 
+from capsbench.analysis.tables import table_names
 from capsbench.errors import InputError
 from capsbench.run.code_version import code_version, content_version, data_version
 from capsbench.run.code_version import evaluation_version, shown_names, training_version

@@ -88,6 +88,24 @@ def after_the_runs(plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def in_words(plan: Plan, runs: pd.DataFrame) -> list[str]:
+    """Say what the seeds at hand show: a line per experiment, and one per cell beside a published value."""
+    rows = after_the_runs(plan, runs)
+    lines = []
+    for experiment, found in rows.groupby("experiment", sort=False):
+        widths, counts = found["half_width"], sorted(set(found["n"]))
+        seeds = " to ".join(map(str, counts if len(counts) < 2 else (counts[0], counts[-1])))
+        lines.append(f"{experiment}, {seeds} seeds: intervals of ±{_range([widths.min(), widths.max()])} points")
+        for row in found[found["margin"].notna()].to_dict("records"):
+            needed = row["seeds_for_same"]
+            enough = "more than 100" if needed is None or math.isnan(needed) else f"{needed:.0f}"
+            lines.append(
+                f"{experiment}, {row['label']}: with a standard deviation of {row['std']:.2g} between seeds, 'same' "
+                f"within a margin of {row['margin']:.2g} points takes {enough} seeds"
+            )
+    return lines
+
+
 def _is_same(n: int, std: float, target: Target) -> bool:
     return decide(Summary(n, target.error, std, math.nan), target) == "same"
 

@@ -12,6 +12,7 @@ from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.conclusion import findings
 from capsbench.analysis.contrasts import compare
 from capsbench.analysis.page import contrasts_table, details_of, plots_of, results_table, sheets_of
+from capsbench.analysis.power import in_words
 from capsbench.analysis.tables import build_tables
 from capsbench.analysis.tables.text import MISSING, duration_text
 from capsbench.run.folder import RunFolder, write_whole
@@ -40,6 +41,7 @@ def write_report(
         "findings": findings(plan, runs),
         "coverage": _coverage(found, runs),
         "results": results_table(found),
+        "seeds": in_words(plan, runs),
         "contrasts": contrasts_table(compare(plan.contrasts, runs)),
         "tables": [
             (table, sheets_of(table, found))

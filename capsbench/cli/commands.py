@@ -199,8 +199,9 @@ def evaluate_run(study: str, key: str, results: Path) -> None:
 
 @capsbench.command("track")
 @study_argument
+@click.option("--models", is_flag=True, help="Log the trained networks too.")
 @results_option
-def track(study: str, results: Path) -> None:
+def track(study: str, models: bool, results: Path) -> None:
     """Bring the MLflow store up to date with the run folders.
 
     Example: capsbench track quick
@@ -210,7 +211,7 @@ def track(study: str, results: Path) -> None:
     plan = load_study(study)
     uri = store_uri(results)
     try:
-        counts = track_study(plan, results)
+        counts = track_study(plan, results, models=models)
     except Exception as error:  # any store, any failure: one line
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         hint = "; if the file is damaged, move it away and run this again" if uri.startswith("sqlite") else ""
@@ -224,7 +225,7 @@ def track(study: str, results: Path) -> None:
 @capsbench.command("tables")
 @redrawn_options
 def tables(study: str | None, results: Path, file: Path | None) -> None:
-    """Rebuild the tables from the runs that exist; trains nothing.
+    """Rebuild the tables from the runs that exist, and print a summary; trains nothing.
 
     With --runs, those of a committed reference, for which no run folders are needed.
 
@@ -232,13 +233,14 @@ def tables(study: str | None, results: Path, file: Path | None) -> None:
     """
     from capsbench.analysis.collect import write_runs
     from capsbench.analysis.reference import redraw_tables
+    from capsbench.analysis.tables import terminal_summary
 
     plan, runs, folder, _ = _runs(study, results, file)
     if file is None:
         write_runs(runs, folder / "runs.csv")
     for name, paths in redraw_tables(plan, runs, folder).items():
-        log.info(f"{name}: {', '.join(map(str, paths))}\n")
-        log.info(next(path for path in paths if path.suffix == ".md").read_text(encoding="utf-8"))
+        log.info(f"{name}: {', '.join(map(str, paths))}")
+    log.info(f"\n{terminal_summary(plan, runs, folder / 'report.html')}")
 
 
 @capsbench.command("plots")

@@ -33,6 +33,8 @@ _NOT_FOLLOWED = (
     "capsbench.registry",
     "capsbench.study",
     "capsbench.run.tracking",
+    "capsbench.run.store",
+    "capsbench.run.progress",
     "capsbench.run.provenance",
     "capsbench.run.folder",
     "capsbench.run.device",

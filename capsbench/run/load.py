@@ -145,7 +145,7 @@ class LoadedRun:
         """Return images as a tensor of a shape that the network, or its test, takes."""
         given = _tensor(images)
         data = self.config.data
-        shapes = _shapes(data)
+        shapes = image_shapes(data)
         if given.ndim != 4 or tuple(given.shape[1:]) not in shapes:
             wanted = " or ".join(f"N x {' x '.join(map(str, shape))}" for shape in shapes)
             found = " x ".join(map(str, given.shape)) or "a number"
@@ -264,7 +264,7 @@ def _of_another_version(folder: RunFolder, record: Mapping[str, Any], problem: s
     return f"{folder.record_path}: written by another version of capsbench, commit {commit} ({problem})"
 
 
-def _shapes(data: Data) -> list[tuple[int, int, int]]:
+def image_shapes(data: Data) -> list[tuple[int, int, int]]:
     """Return which (C, H, W) `prepare` takes: that of the network, and that of whole images."""
     options, seen = data.options, data.image_shape
     if isinstance(options, CroppedOptions):

@@ -243,7 +243,7 @@ def is_view(tag: str) -> bool:
 def _view(identity: str, name: str, search: str) -> tuple[str, str]:
     state = {
         "searchFilter": search, "orderByKey": "metrics.`test_error`", "orderByAsc": True,
-        "selectedColumns": list(_COLUMNS), "columnWidths": {"runName": 300},
+        "selectedColumns": list(_COLUMNS),
     }  # fmt: skip
     return _VIEW_TAG + VIEW_PREFIX + identity, json.dumps({"name": name, "createdAt": 0, "state": json.dumps(state)})
 

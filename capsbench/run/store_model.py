@@ -12,7 +12,7 @@ import numpy as np
 
 from capsbench import __version__
 from capsbench.run.folder import RunFolder
-from capsbench.run.load import LoadedRun, _shapes, load_run
+from capsbench.run.load import LoadedRun, image_shapes, load_run
 
 if TYPE_CHECKING:
     from capsbench.run.store import Store
@@ -53,7 +53,7 @@ def log_model(store: "Store", run_id: str, folder: RunFolder) -> None:
     data = load_run(folder.path).config.data
     objects = data.facts.objects
     signature = ModelSignature(
-        inputs=Schema([TensorSpec(np.dtype("float32"), (-1, *_shapes(data)[0]), "images")]),
+        inputs=Schema([TensorSpec(np.dtype("float32"), (-1, *image_shapes(data)[0]))]),
         outputs=Schema([TensorSpec(np.dtype("int64"), (-1,) if objects == 1 else (-1, objects))]),
     )
     before = mlflow.get_tracking_uri()

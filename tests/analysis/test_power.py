@@ -3,7 +3,14 @@ import math
 import pytest
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.power import after_the_runs, before_the_runs, half_width, largest_spread, seeds_for_same
+from capsbench.analysis.power import (
+    after_the_runs,
+    before_the_runs,
+    half_width,
+    in_words,
+    largest_spread,
+    seeds_for_same,
+)
 from capsbench.analysis.verdicts import Ends, Target, judge
 from tests.analysis.studies import FULL, MULTIDIGITS
 
@@ -53,3 +60,6 @@ def test_after_the_runs_each_cell_has_its_width_and_the_seeds_it_needs(make_plan
     assert row["half_width"] == pytest.approx(row["std"] * half_width(3))
     assert row["margin"] == pytest.approx(0.05)
     assert row["seeds_for_same"] == seeds_for_same(row["std"], Target(0.25, 0.005, 0.05, 0.005, 3))
+    width, needed = in_words(plan, collect(plan, results))
+    assert f"3 seeds: intervals of ±{row['half_width']:.2g} points" in width
+    assert "margin of 0.05 points takes" in needed

@@ -5,7 +5,7 @@ EVALUATIONS = [
     for protocol in PLAN.study.evaluations
 ]
 
-TABLES = PLAN.tables + ["contrasts"] * bool(PLAN.contrasts)
+TABLES = table_names(PLAN)
 
 
 rule tables:
@@ -30,6 +30,7 @@ rule tables:
         contents=PLAN.study.model_dump_json(),
         contrasts=str(PLAN.contrasts),
         code=lambda w: code_version("capsbench.analysis.tables:write_tables"),
+        runs=lambda w: code_version("capsbench.analysis.collect:collect"),
         published=lambda w: content_version("analysis/published.yaml"),
         names=lambda w: shown_names(PLAN),
     shell:
@@ -73,6 +74,9 @@ rule study_report:
     params:
         study=STUDY_FILE,
         code=lambda w: code_version("capsbench.analysis.report:write_report"),
-        template=lambda w: content_version("analysis/report.html.j2"),
+        template=lambda w: [
+            content_version(f"analysis/report.{ending}")
+            for ending in ("html.j2", "css", "js")
+        ],
     shell:
         "capsbench report {params.study} > {log}"

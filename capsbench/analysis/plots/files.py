@@ -7,7 +7,6 @@ from typing import Any
 import matplotlib
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 
 from capsbench.analysis.plots.registry import NEED_RUN_FOLDERS, PLOTS
 from capsbench.run.folder import write_whole
@@ -31,7 +30,6 @@ def write_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | No
     Returns:
         The paths of what was drawn.
     """
-    sns.set_theme(context="paper", style="whitegrid", palette="colorblind", font_scale=1.1)
     matplotlib.rcParams["svg.hashsalt"] = _SVG_SALT
     kept = [name for name in plan.study.plots if results is None and name in NEED_RUN_FOLDERS]
     paths = []
@@ -41,7 +39,7 @@ def write_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | No
         figure = PLOTS[name](plan, results, runs)
         for ending in ("png", "svg"):
             paths.append(folder / f"{name}.{ending}")
-            options: dict[str, Any] = {"format": ending, "dpi": 150, "bbox_inches": "tight"}
+            options: dict[str, Any] = {"format": ending, "dpi": 300}
             options["metadata"] = {"Date": None} if ending == "svg" else None
             write_whole(paths[-1], lambda aside, f=figure, o=options: f.savefig(aside, **o))  # type: ignore[misc]
         plt.close(figure)

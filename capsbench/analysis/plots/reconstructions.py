@@ -17,7 +17,7 @@ _LEFT, _RIGHT = 0.78, 0.17  # inches beside the images
 _TEXT = 0.125  # inches: a row of labels or predictions
 _WRONG = "#D55E00"
 # of the two digits of a pair: overlaid they give white, apart they differ in brightness too, for readers of grey prints
-_FIRST, _SECOND = np.array([0.90, 0.38, 0.0]), np.array([0.10, 0.62, 1.0])
+_FIRST, _SECOND = np.array([0.97, 0.60, 0.0]), np.array([0.03, 0.40, 1.0])
 _GREY = 128
 
 

@@ -42,7 +42,7 @@ def plot_routing_iterations(plan: Plan, results: Path | None, runs: pd.DataFrame
         for experiment, lines in shown
     ]
     figure, axes = lay_out(
-        panels, columns=2, left=0.54, gap=0.52, note="Every seed, and the mean over the seeds with its 95 % interval."
+        panels, columns=2, left=0.6, gap=0.52, note="Every seed, and the mean over the seeds with its 95 % interval."
     )
     for row, (_, lines) in zip(axes, shown, strict=True):
         _draw(row[0], lines, _ERROR, "test error (%)")
