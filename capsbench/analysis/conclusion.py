@@ -14,7 +14,7 @@ import pandas as pd
 
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.claims import ClaimResult, claims_of
-from capsbench.analysis.contrasts import SIGNIFICANT, compare, digits_for, number, p_value
+from capsbench.analysis.contrasts import SIGNIFICANT, compare, count_in_words, digits_for, number, p_value
 from capsbench.analysis.statistics import FEWEST
 from capsbench.study import Plan
 
@@ -90,7 +90,7 @@ def _not_shown(row: Any) -> str:
     text = f"between {number(row.low, digits)} and {number(row.high, digits)} points"
     if _excludes_zero(row):
         text += f", which does not hold after Holm's correction for {row.tests} contrasts (p = {p_value(row.p_holm)})"
-    return "; ".join([f"{text} ({row.n} seeds, paired)", *filter(None, (row.dropped, row.stuck))])
+    return "; ".join([f"{text} ({count_in_words(row.n)} seeds, paired)", *filter(None, (row.dropped, row.stuck))])
 
 
 def _of_papers(found: Sequence[Cell], claims: Sequence[ClaimResult]) -> Iterable[Finding]:

@@ -67,7 +67,7 @@ def sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str = "")
         tests: the contrasts of the family that have a p value.
         dropped: seeds without a difference and why, empty if there are none.
     """
-    seeds = f"{_count(found.n)} seed{'' if found.n == 1 else 's'}"
+    seeds = f"{count_in_words(found.n)} seed{'' if found.n == 1 else 's'}"
     left_out = f"; dropped: {dropped}" if dropped else ""
     if found.n == 0:
         return f"no seed to compare{left_out}"
@@ -197,5 +197,6 @@ def _unofficial(cells: Sequence[pd.DataFrame]) -> list[str]:
     return list(dict.fromkeys(part for line in lines for part in line.split("; ") if part))
 
 
-def _count(n: int) -> str:
+def count_in_words(n: int) -> str:
+    """Write a small number as a word."""
     return _WORDS[n] if n < len(_WORDS) else str(n)
