@@ -218,7 +218,8 @@ def test_models_counts_one_network_for_the_images_that_are_asked_for(capsys):
 
 def test_config_show_lists_the_runs_and_what_they_cost(capsys):
     assert main(["config", "show", "small"]) == 0
-    *listed, blank, heading, costs, hours = capsys.readouterr().out.splitlines()
+    *listed, blank, heading, costs, hours, _, seeds, few = capsys.readouterr().out.splitlines()
+    assert ("seeds can show" in seeds, "2 seeds give no interval" in few) == (True, True)
     assert listed == [*KEYS, "4 runs: 2 cells x 2 seeds"]
     assert (blank, heading.split()) == ("", ["table", "runs", "images"])
     assert costs.split()[:2] == ["sabour-table1", "4"]
@@ -251,7 +252,7 @@ def test_the_speeds_that_bench_measures_are_the_hours_that_config_show_names(cap
     assert capsys.readouterr().out.count("images/s") == 4
     assert Path(speeds).read_text().count("capsnet-iterations") == 2
     assert main(["config", "show", "small"]) == 0
-    *_, heading, costs, hours = capsys.readouterr().out.splitlines()
+    *_, heading, costs, hours, _, _, _ = capsys.readouterr().out.splitlines()
     assert heading.split()[-1] == "hours"
     assert float(costs.split()[-1].replace(",", "")) > 0
     assert ("cores" in hours, "speeds.csv" in hours) == (True, True)
@@ -369,14 +370,11 @@ def test_nothing_of_a_call_is_left_in_logging():
 def test_tables_of_a_study_that_has_not_run_have_dashes(capsys):
     assert main(["tables", "small", "--results", "elsewhere"]) == 0
     written = Path("elsewhere/small/tables/sabour-table1.md").read_text()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in written.splitlines()[:4]]
-    heading, _, *cells = rows
-    for row in cells:
-        assert row[heading.index("ours (error %)")] == row[heading.index("95 % interval")] == "-"
-        assert row[heading.index("n")] == "0 of 2"
-        assert row[heading.index("verdict")] == "not run"
-    assert len(cells) == 2
-    assert written in capsys.readouterr().out
+    assert written.count(" not run ") == 2
+    assert written.count(" 0 of 2 ") == 2
+    said = capsys.readouterr().out
+    assert "sabour-table1.md" in said
+    assert "0 of 4 runs have a result" in said
     assert Path("elsewhere/small/runs.csv").read_text().count(",missing,") == 4
 
 

@@ -496,7 +496,7 @@ def test_digest_changes_with_whatever_decides_a_result(plan_of, old, new):
         ("routing.iterations:", "training.epoch:", ["variants.caps.grid.", "epoch: ", "did you mean 'epochs'"]),
         ("routing.iterations:", "data.train_images:", ["variants.caps.grid", "'data.train_images'", "training.KEY"]),
         ("cnn: {model", "cnn: {modle: 1, model", ["variants.cnn.modle: ", "did you mean 'model'", "grid"]),
-        ("matched_to:", "parameters:", ["variants.cnn.options.parameters: ", "matched_to, dropout"]),
+        ("matched_to:", "parameters:", ["variants.cnn.options.parameters: ", "no key any more", "matched_to"]),
         ("channels: 16", "chanels: 16", ["variants.cnn.options.matched_to.conv_chanels: ", "'conv_channels'"]),
         ("channels: 16", "channels: 0", ["variants.cnn.options.matched_to.conv_channels: 0 ", "equal to 1"]),
         ("{conv_channels: 16}", "16", ["variants.cnn.options.matched_to: 16 ", "mapping"]),
