@@ -3,6 +3,7 @@
 A model holds run.yaml and model.pt and no pickled code: capsbench builds the network from them, as `load_run` does.
 """
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -56,8 +57,8 @@ def log_model(store: "Store", run_id: str, folder: RunFolder) -> None:
         inputs=Schema([TensorSpec(np.dtype("float32"), (-1, *image_shapes(data)[0]))]),
         outputs=Schema([TensorSpec(np.dtype("int64"), (-1,) if objects == 1 else (-1, objects))]),
     )
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(store.uri)  # models are logged to the store of the process
+    chosen = os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow.set_tracking_uri(store.uri)  # models are logged to the store of the process, which this puts there too
     try:
         with tempfile.TemporaryDirectory() as aside:
             files = Path(aside) / "run"
@@ -76,5 +77,7 @@ def log_model(store: "Store", run_id: str, folder: RunFolder) -> None:
                 pip_requirements=[f"capsbench=={__version__}", f"torch=={torch.__version__.split('+')[0]}"],
             )
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+        if chosen is not None:
+            os.environ["MLFLOW_TRACKING_URI"] = chosen
     store.client.set_tag(run_id, "capsbench.model", info.model_id)

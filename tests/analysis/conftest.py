@@ -87,7 +87,7 @@ def write_run(results: Path) -> Callable[..., RunFolder]:
                 },
                 "parameters": 1234567, "epochs": 2, "seconds": 90.0, "finished": "2026-01-01T00:02:00Z",
             }  # fmt: skip
-            _write_metrics(folder)
+            _write_metrics(folder, run)
             if evaluated:
                 _write_evaluations(folder, run, status, error, familiar, per_digit, unofficial)
         folder.write_record(facts | record)
@@ -125,9 +125,10 @@ def run_on(make_plan):
     return load
 
 
-def _write_metrics(folder: RunFolder) -> None:
+def _write_metrics(folder: RunFolder, run: Run) -> None:
+    couplings = {"coupling_entropy": 0.9} if run.options.get("routing") else {}
     rows = [
-        {"epoch": epoch, "train_accuracy": 0.8 + epoch / 20, "validation_accuracy": 0.7 + epoch / 10}
+        {"epoch": epoch, "train_accuracy": 0.8 + epoch / 20, "validation_accuracy": 0.7 + epoch / 10, **couplings}
         for epoch in (1, 2)
     ]
     folder.write_metrics(rows)

@@ -72,6 +72,7 @@ def test_no_figure_stays_open(finished, results):
 def test_a_run_without_error_can_be_drawn(plan, write_run, results):
     for key in ("digits/capsnet-iterations1/seed0", "digits/capsnet-iterations3/seed0"):  # a contrast needs both
         folder = write_run(plan.run(key), error=0.0)
-        folder.write_metrics([{"epoch": 1, "train_accuracy": 1.0, "validation_accuracy": 1.0}])
+        row = {"epoch": 1, "train_accuracy": 1.0, "validation_accuracy": 1.0, "coupling_entropy": 0.5}
+        folder.write_metrics([row])
     paths = write(plan, results)
     assert [path.stem for path in paths if says_nothing(path)] == []
