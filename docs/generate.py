@@ -217,9 +217,17 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
             row.append("" if here.empty else _difference(here.iloc[0], digits_for, number, SIGNIFICANT))
         rows.append(row)
     counts = " or ".join(map(str, sorted(set(shown["n"]))))
+    remarks = dict.fromkeys(
+        f"{row.contrast}: {remark}"
+        for row in shown.itertuples()
+        for remark in (row.dropped, row.stuck)
+        if isinstance(remark, str) and remark
+    )
+    below = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in remarks)
     return (
-        f"{table(rows)}\n\nPoints of test error, mean over {counts} seeds paired, with the 95 % t interval. Bold: the "
-        "interval leaves out zero, also after Holm's correction within its family."
+        f"{table(rows)}\n\nPoints of test error, negative where the first is better: mean over {counts} seeds paired, "
+        "with the 95 % t interval, which is about seeds and not about other training or test images. Bold: zero lies "
+        f"outside the interval, also after Holm's correction within the contrast's family.{below}"
     )
 
 

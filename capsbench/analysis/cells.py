@@ -113,6 +113,8 @@ def _cell(run: Run, plan: Plan, runs: pd.DataFrame) -> Cell:
     counts = rows["status"].value_counts()
     stuck = rows[rows["stuck_at_chance"].eq(True)] if "stuck_at_chance" in rows else rows.head(0)
     errors = _by_seed(done, "test_error")
+    if len(errors) < len(done):
+        raise ValueError(f"{run.experiment}/{run.variant}: a run that ended has no number as its test error")
     ends = Ends(
         tuple(errors.values()), int(counts.get("diverged", 0)), int(counts.get("failed", 0)),
         len(rows) - len(errors) - int(counts.get("diverged", 0)) - int(counts.get("failed", 0)), len(stuck),
@@ -149,15 +151,9 @@ def _verdict(run: Run, ends: Ends, published: Published | None, reasons: list[st
         return Verdict("not comparable", "; ".join(reasons), difference)
     target = Target.of(published)
     try:
-        return judge(ends, target, _sampling_error(run, ends, done), _chance(run))
+        return judge(ends, target, _sampling_error(run, ends, done), run.data.facts.chance_error)
     except ValueError as error:
         return Verdict("not comparable", str(error), difference)
-
-
-def _chance(run: Run) -> float:
-    """Return the error of guessing, in %: of one class, or of a set of different classes."""
-    facts = run.data.facts
-    return 100 * (1 - 1 / math.comb(facts.num_classes, facts.objects))
 
 
 def _sampling_error(run: Run, ends: Ends, done: pd.DataFrame) -> float:
@@ -177,11 +173,15 @@ def _matching(run: Run, rows: pd.DataFrame, runs: pd.DataFrame) -> Matching | No
         return None
     other = _rows(runs, run.experiment, run.training.match)
     ours, theirs = (_by_seed(part, "familiar_error") for part in (rows, other))
-    missing = [seed for seed in ours if seed not in theirs]
+    ended = [int(seed) for seed in rows.loc[rows["status"] == "ok", "seed"]]
+    missing = [seed for seed in ended if seed not in theirs]
+    unknown = [seed for seed in ended if seed not in ours]
     gaps = {seed: theirs[seed] - error for seed, error in ours.items() if seed in theirs}
     worst = max(gaps, key=lambda seed: abs(gaps[seed]), default=None)
     problem = ""
-    if missing:
+    if unknown:
+        problem = f"familiar error not matched (seed {unknown[0]}: none is known)"
+    elif missing:
         problem = f"familiar error not matched (seed {missing[0]}: no result of {run.training.match})"
     elif worst is not None and abs(gaps[worst]) > TOLERANCE + 1e-9:
         problem = f"familiar error not matched ({ours[worst]:.2f} against {theirs[worst]:.2f}, seed {worst})"

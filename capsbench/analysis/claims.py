@@ -12,7 +12,7 @@ from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.contrasts import compare
 from capsbench.analysis.published import claims, deviations
 from capsbench.analysis.published_format import read_file
-from capsbench.analysis.published_values import TEST_IMAGES_IN_MARGIN, Network, Published, PublishedClaim
+from capsbench.analysis.published_values import Network, Published, PublishedClaim
 from capsbench.analysis.statistics import FEWEST
 from capsbench.analysis.verdicts import ENDED
 from capsbench.registry import flat_options
@@ -120,7 +120,7 @@ def _checked(claim: PublishedClaim, a: Cell, b: Cell, plan: Plan, runs: pd.DataF
 
 
 def _verdict(claim: PublishedClaim, a: Cell, b: Cell, row: Mapping[str, Any], plan: Plan) -> tuple[ClaimVerdict, str]:
-    if row["n"] == 0 and not any(cell.errors or cell.diverged or cell.failed for cell in (a, b)):
+    if row["n"] == 0 and not all(cell.errors or cell.diverged or cell.failed for cell in (a, b)):
         return "not tested", "not run"
     reasons = _reasons(claim, a, b, plan)
     if reasons:
@@ -132,7 +132,12 @@ def _verdict(claim: PublishedClaim, a: Cell, b: Cell, row: Mapping[str, Any], pl
     if row["stuck"]:
         return "undecided", row["stuck"]
     if claim.expected == "same":
-        return _same(row, _margin(claim, b)), ""
+        margin = _margin(claim)
+        if margin is None:
+            return "undecided", "no margin was written down before the runs"
+        if math.isnan(row["low"]) and row["mean"] != 0:
+            return "undecided", row["shows"]
+        return _same(row, margin), ""
     if math.isnan(row["low"]):
         return "undecided", row["shows"]
     return "supported" if row["high"] < 0 else "contradicted" if row["low"] > 0 else "undecided", ""
@@ -147,11 +152,9 @@ def _same(row: Mapping[str, Any], margin: float) -> ClaimVerdict:
     return "contradicted" if abs(row["mean"]) - half[0.95] > margin else "undecided"
 
 
-def _margin(claim: PublishedClaim, second: Cell) -> float:
-    """Return what counts as the same, in points: that of the published value, or the same rule on our own error."""
-    if claim.second.value is not None:
-        return claim.second.value.margin
-    return max(second.summary.mean / 10, 100 * TEST_IMAGES_IN_MARGIN / second.run.data.facts.test_items)
+def _margin(claim: PublishedClaim) -> float | None:
+    """Return what counts as the same, in points: that of a published value of the claim; None where it has none."""
+    return next((side.value.margin for side in (claim.second, claim.first) if side.value is not None), None)
 
 
 def _reasons(claim: PublishedClaim, a: Cell, b: Cell, plan: Plan) -> str:

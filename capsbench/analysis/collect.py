@@ -28,6 +28,7 @@ _AT_THE_END = ("matched_to", "overshoot", "stuck_at_chance", "diagnostics")
 _WHOLE, _DECIMAL = re.compile(r"[-+]?\d+"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?inf")
 _NUMBERS_OF_A_ROW = {"seed", "overshoot", *NUMBERS}
 _TEXTS = {*_IN_FRONT, *_AT_THE_END} - _NUMBERS_OF_A_ROW - {"stuck_at_chance"}
+NEAR_CHANCE = 0.95  # share of the error of guessing from which a run that says nothing counts as stuck at chance
 
 
 def collect(plan: Plan, results: Path) -> pd.DataFrame:
@@ -84,6 +85,9 @@ def read_runs(path: Path) -> pd.DataFrame:
 def runs_of_plan(plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:
     """Return runs that were read from a file with what the study says of them: order, labels, options by today's names.
 
+    Where a run does not say whether it stayed at chance, as those of older versions, its test error decides: it did if
+    that is not below 95 % of the error of guessing.
+
     Raises:
         InputError: the runs are not those of the study.
     """
@@ -94,12 +98,16 @@ def runs_of_plan(plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:
         raise InputError(f"{plan.study.name}: the runs are not those of {plan.path}: {odd[0]} {where}")
     labels = _labels(plan)
     kept = [name for name in (*_IN_FRONT, *_AT_THE_END) if name not in _OF_THE_STUDY]
-    return _frame(
+    frame = _frame(
         [
             _of_the_study(run, labels) | {name: found[run.key][name] for name in kept} | _options(run)
             for run in plan.runs
         ]
     )
+    chance = pd.Series([run.data.facts.chance_error for run in plan.runs], index=frame.index)
+    unknown = frame["stuck_at_chance"].isna() & (frame["status"] == "ok")  # runs of a version that did not note it
+    at_chance = frame["test_error"] >= NEAR_CHANCE * chance
+    return frame.assign(stuck_at_chance=frame["stuck_at_chance"].where(~unknown, at_chance))
 
 
 def learning_curves(plan: Plan, results: Path) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from capsbench.study import Plan
 
 MOST_ITEMS = 3  # that a sentence lists; the tables have the others
 _DECIDED = ("same", "better", "worse")
+_DIRECTION = {"supported": "supported in its direction", "contradicted": "contradicted in its direction"}
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,11 @@ def _of_papers(found: Sequence[Cell], claims: Sequence[ClaimResult]) -> Iterable
     decided = [cell for cell in beside if cell.verdict.word in _DECIDED]
     undecided = [cell for cell in beside if cell.verdict.word == "undecided"]
     if decided:
-        words = [f"{'the ' * (cell.verdict.word == 'same')}{cell.verdict}" for cell in decided]
+        words = [
+            f"{'the ' * (cell.verdict.word == 'same')}{cell.verdict}"
+            + (f" ({cell.verdict.reason})" if cell.verdict.reason else "")
+            for cell in decided
+        ]
         lines = [f"{cell.label} ({cell.experiment}): {word}" for cell, word in zip(decided, words, strict=True)]
         yield _listed(f"Test error compared with {_values(len(decided), beside)}", lines)
     if undecided:
@@ -130,8 +135,16 @@ def _not_comparable(beside: Sequence[Cell]) -> Iterable[Finding]:
 
 
 def _claim(result: ClaimResult) -> str:
-    wording = result.claim.wording.rstrip(".")
-    return f"{result.verdict}: “{wording}” ({result.claim.paper}, {result.claim.place})"
+    claim, found = result.claim, result.found
+    verdict = _DIRECTION.get(result.verdict, result.verdict)
+    text = f"{verdict}: “{claim.wording.rstrip('.')}” ({claim.paper}, {claim.place})"
+    if found is None or math.isnan(found["low"]):
+        return text
+    digits = digits_for(found["low"], found["high"])
+    ours = f"{number(found['mean'], digits)} [{number(found['low'], digits)}, {number(found['high'], digits)}] points"
+    size = "" if claim.difference is None else f", in the paper {number(claim.difference)}"
+    unit = "" if claim.difference is None else " %" if claim.unit == "percent" else " points"
+    return f"{text}; here the difference in error is {ours}{size}{unit}"
 
 
 def _because(cell: Cell) -> str:

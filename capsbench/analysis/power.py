@@ -51,7 +51,7 @@ def before_the_runs(plan: Plan) -> list[str]:
     n = len(plan.study.seeds)
     if n < FEWEST:
         seeds = "1 seed gives" if n == 1 else f"{n} seeds give"
-        return [f"{seeds} no interval, and nothing can be concluded; 3 are the least, 5 for a published comparison"]
+        return [f"{seeds} no interval, and nothing can be concluded; 3 are the least for one"]
     lines = [
         f"{n} seeds: 95 % intervals of ±{half_width(n):.2f} standard deviations, of errors between seeds or, in a "
         "contrast, of differences at equal seeds"
@@ -61,7 +61,7 @@ def before_the_runs(plan: Plan) -> list[str]:
         margins = sorted({value.margin for value in values})
         lines.append(
             f"{experiment}: margin {_range(margins)} points; 'same' needs a standard deviation between seeds below "
-            f"{_range(sorted(spreads))}"
+            f"{_range(sorted(spreads))}, and a mean that is the published one"
         )
     return lines
 
@@ -76,7 +76,7 @@ def after_the_runs(plan: Plan, runs: pd.DataFrame) -> pd.DataFrame:
     for cell in cells(plan, runs):
         if cell.summary.n < FEWEST:
             continue
-        value = cell.published
+        value = cell.published if not cell.deviations else None  # what cannot be compared needs no more seeds
         rows.append(
             {
                 "experiment": cell.experiment, "label": cell.label, "n": cell.summary.n, "std": cell.summary.std,
@@ -98,10 +98,10 @@ def in_words(plan: Plan, runs: pd.DataFrame) -> list[str]:
         lines.append(f"{experiment}, {seeds} seeds: intervals of ±{_range([widths.min(), widths.max()])} points")
         for row in found[found["margin"].notna()].to_dict("records"):
             needed = row["seeds_for_same"]
-            enough = "more than 100" if needed is None or math.isnan(needed) else f"{needed:.0f}"
+            enough = "101" if needed is None or math.isnan(needed) else f"{needed:.0f}"
             lines.append(
                 f"{experiment}, {row['label']}: with a standard deviation of {row['std']:.2g} between seeds, 'same' "
-                f"within a margin of {row['margin']:.2g} points takes {enough} seeds"
+                f"within a margin of {row['margin']:.2g} points takes at least {enough} seeds"
             )
     return lines
 

@@ -94,7 +94,8 @@ def judge(ends: Ends, target: Target, sampling_error: float = 0.0, chance: float
 
     The interval of the difference: Welch's where the paper gives a standard deviation and the number of its trials;
     else the prediction interval for one more run of ours, with standard error s sqrt(1 + 1/n). same: the 90 % interval
-    lies within the margin and the rounding (two one-sided tests at 5 %). better, worse: the 95 % interval lies beyond
+    lies within the margin and the rounding (two one-sided tests at 5 %). Where all our errors are equal, the rounding
+    takes the place of their spread. better, worse: the 95 % interval lies beyond
     the rounding. undecided: neither, or fewer than 80 % of the planned runs ended, or fewer than three, or some stayed
     at chance and the mean is not worse.
 
@@ -109,6 +110,8 @@ def judge(ends: Ends, target: Target, sampling_error: float = 0.0, chance: float
     """
     _check(ends.errors, chance)
     ours = summarise(ends.errors)
+    if ours.std == 0:  # equal errors do not say that the next one is equal too
+        ours = replace(ours, std=target.rounding)
     if ours.n == 0:
         lost = ends.lost if ends.missing < ends.planned else ""
         return Verdict("undecided" if lost else "not run", lost)
@@ -121,9 +124,11 @@ def judge(ends: Ends, target: Target, sampling_error: float = 0.0, chance: float
     if ours.n < ENDED * ends.planned:
         return found
     word = decide(ours, target, sampling_error)
-    if ends.stuck and word != "worse":  # a mean over networks that learnt and others that did not
-        stuck = f"{ends.stuck} of {ours.n} stuck at chance"
-        return replace(found, reason="; ".join(filter(None, (ends.lost, stuck))))
+    if ends.stuck:  # a mean over networks that learnt and others that did not
+        found = replace(found, reason="; ".join(filter(None, (ends.lost, f"{ends.stuck} of {ours.n} stuck at chance"))))
+        word = word if word == "worse" else "undecided"
+        if word == "undecided":
+            return found
     if word == "undecided":
         return replace(found, seeds_needed=_seeds_needed(ours, target, sampling_error))
     beyond = max(low, -high) - target.rounding

@@ -57,8 +57,10 @@ def log_model(store: "Store", run_id: str, folder: RunFolder) -> None:
         inputs=Schema([TensorSpec(np.dtype("float32"), (-1, *image_shapes(data)[0]))]),
         outputs=Schema([TensorSpec(np.dtype("int64"), (-1,) if objects == 1 else (-1, objects))]),
     )
-    chosen = os.environ.get("MLFLOW_TRACKING_URI")
-    mlflow.set_tracking_uri(store.uri)  # models are logged to the store of the process, which this puts there too
+    # a model goes to the store and the experiment of the process; both are put into its environment, and taken out
+    chosen = {name: os.environ.get(name) for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_ID")}
+    mlflow.set_tracking_uri(store.uri)
+    os.environ["MLFLOW_EXPERIMENT_ID"] = store.client.get_run(run_id).info.experiment_id
     try:
         with tempfile.TemporaryDirectory() as aside:
             files = Path(aside) / "run"
@@ -78,6 +80,8 @@ def log_model(store: "Store", run_id: str, folder: RunFolder) -> None:
             )
     finally:
         mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
-        if chosen is not None:
-            os.environ["MLFLOW_TRACKING_URI"] = chosen
+        for name, value in chosen.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
     store.client.set_tag(run_id, "capsbench.model", info.model_id)

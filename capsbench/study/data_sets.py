@@ -1,6 +1,7 @@
 """What a study has to know of a data set before anything is loaded. The data sets are listed in capsbench.data."""
 
 import importlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,11 @@ class DataSet:
     def num_classes(self) -> int:
         """Return the number of classes."""
         return len(self.classes)
+
+    @property
+    def chance_error(self) -> float:
+        """Return the error of guessing, in %: of one class, or of a set of different classes."""
+        return 100 * (1 - 1 / math.comb(self.num_classes, self.objects))
 
     @property
     def in_stereo(self) -> bool:

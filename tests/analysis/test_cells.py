@@ -88,3 +88,24 @@ def test_an_accuracy_is_named_as_such(cell_of):
     cell = cell_of([99.75, 99.7, 99.8])
     assert cell.verdict.word == "not comparable"
     assert "accuracy" in cell.verdict.reason
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_familiar_errors_that_are_not_known_do_not_match(make_plan, write_run, results, known):
+    plan = make_plan(NOVEL)
+    for run in plan.runs:
+        capsules = run.variant == "capsules"
+        write_run(run, error=13.5, familiar=3.7 if not capsules or run.seed < known else None)
+    capsules = cells(plan, collect(plan, results))[0]
+    assert capsules.verdict.word == "not comparable"
+    assert f"seed {known}: none is known" in capsules.verdict.reason
+
+
+def test_a_run_that_ended_must_have_a_number(make_plan, write_run, results):
+    plan = make_plan(FULL)
+    for run in plan.runs:
+        write_run(run, error=0.25)
+    runs = collect(plan, results)
+    runs.loc[0, "test_error"] = math.nan
+    with pytest.raises(ValueError, match="no number"):
+        cells(plan, runs)

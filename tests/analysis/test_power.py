@@ -62,4 +62,4 @@ def test_after_the_runs_each_cell_has_its_width_and_the_seeds_it_needs(make_plan
     assert row["seeds_for_same"] == seeds_for_same(row["std"], Target(0.25, 0.005, 0.05, 0.005, 3))
     width, needed = in_words(plan, collect(plan, results))
     assert f"3 seeds: intervals of ±{row['half_width']:.2g} points" in width
-    assert "margin of 0.05 points takes" in needed
+    assert "margin of 0.05 points takes at least" in needed

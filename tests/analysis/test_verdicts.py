@@ -103,13 +103,30 @@ def test_a_published_spread_without_a_number_of_trials_is_that_of_one_run():
     assert wide.high - wide.low == pytest.approx(2 * stats.t.ppf(0.975, 2) * math.sqrt(0.01**2 / 3 + 0.05**2))
 
 
-@pytest.mark.parametrize(("error", "beyond", "said"), [
-    (0.20, 0.095, "better by at least 0.09"), (0.50, 0.195, "worse by at least 0.19"), (0.3057, 0.0007, "0.0007"),
-])  # fmt: skip
-def test_at_least_leaves_out_the_rounding_and_is_rounded_down(error, beyond, said):
-    found = judge(Ends([error] * 3), Target(0.30, 0.005, 0.0001))
-    assert found.at_least == pytest.approx(beyond)
-    assert str(found).endswith(said)
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [([0.19, 0.20, 0.21], "better by at least 0.04"), ([0.49, 0.50, 0.51], "worse by at least 0.14")],
+)
+def test_at_least_leaves_out_the_rounding_and_is_rounded_down(errors, said):
+    found = judge(Ends(errors), Target(0.30, 0.005, 0.05))
+    half_width = stats.t.ppf(0.975, 2) * 0.01 * math.sqrt(4 / 3)
+    assert found.at_least == pytest.approx(abs(errors[1] - 0.30) - half_width - 0.005)
+    assert str(found) == said
+    assert float(said.split()[-1]) <= found.at_least
+
+
+def test_a_bound_that_is_small_is_not_written_as_zero():
+    assert str(judge(Ends([0.3007] * 3), Target(0.30, 0.0, 0.0001))) == "worse by at least 0.0007"
+
+
+def test_equal_errors_have_the_spread_of_the_rounding():
+    found = judge(Ends([0.31] * 3), Target(0.25, 0.005, 0.05))
+    half_width = stats.t.ppf(0.975, 2) * 0.005 * math.sqrt(4 / 3)
+    assert (found.low, found.high) == pytest.approx((0.06 - half_width, 0.06 + half_width))
+
+
+def test_worse_names_the_runs_at_chance():
+    assert "3 of 3 stuck at chance" in judge(Ends([89.1, 89.5, 89.9], stuck=3), S17).reason
 
 
 def test_undecided_says_how_many_seeds_would_decide():

@@ -12,7 +12,8 @@ from capsbench.analysis.tables.source import Source, numbers
 from capsbench.analysis.tables.text import MISSING, interval_text
 
 _AT_ONCE = 4  # experiments side by side
-_WORDS = ("same", "better", "worse", "undecided", "not comparable", "not run")  # the first that any cell has counts
+# the first that any cell has counts: a value with several rows is not judged by the best of them
+_WORDS = ("worse", "undecided", "better", "same", "not comparable", "not run")
 
 
 def summary_table(source: Source) -> Table:
