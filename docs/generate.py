@@ -220,7 +220,7 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
     remarks = dict.fromkeys(
         f"{row.contrast}: {remark}"
         for row in shown.itertuples()
-        for remark in (row.dropped, row.stuck)
+        for remark in (getattr(row, "dropped", ""), getattr(row, "stuck", ""))
         if isinstance(remark, str) and remark
     )
     below = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in remarks)

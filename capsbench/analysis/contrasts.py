@@ -178,8 +178,9 @@ def _end(run: Mapping[str, Any]) -> float | str:
     if run["status"] != "ok":
         return str(run["status"])
     overshoot = run.get("overshoot", math.nan)  # of a run that is matched to another
-    matched = isinstance(run.get("matched_to"), str)
-    unmatched = matched and not (isinstance(overshoot, float) and abs(overshoot) <= TOLERANCE + 1e-9)
+    known = isinstance(overshoot, float) and not math.isnan(overshoot)
+    matched = known or isinstance(run.get("matched_to"), str)
+    unmatched = matched and not (known and abs(overshoot) <= TOLERANCE + 1e-9)
     return _UNMATCHED if unmatched else float(run["test_error"])
 
 

@@ -170,7 +170,7 @@ def test_a_claim_is_quoted_with_its_verdict(concluded):
     }
     said, _ = concluded(CLAIM, **ends)
     (sentence,) = [sentence for sentence in said if "claims" in sentence]
-    assert re.search(r"supported: “[^”]*three routing iterations", sentence)
+    assert re.search(r"supported in its direction: “[^”]*three routing iterations", sentence)
     ends["capsnet_iterations3"] = [0.35, 0.37, 0.36, 0.36, 0.35]
     said, _ = concluded(CLAIM, **ends)
     (sentence,) = [sentence for sentence in said if "claims" in sentence]
