@@ -174,7 +174,7 @@ def test_a_claim_is_quoted_with_its_verdict(concluded):
     ends["capsnet_iterations3"] = [0.35, 0.37, 0.36, 0.36, 0.35]
     said, _ = concluded(CLAIM, **ends)
     (sentence,) = [sentence for sentence in said if "claims" in sentence]
-    assert "contradicted: “" in sentence
+    assert "contradicted in its direction: “" in sentence
     assert "supported" not in sentence
 
 
