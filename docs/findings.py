@@ -181,14 +181,15 @@ def found(reference: Path, study: str, form: str = "") -> str:
     return bullets if form == "brief" else bullets + "\n" + METHOD_OF_INTERVALS
 
 
-def finding(runs: pd.DataFrame, contrast: Contrast, held: Mapping[tuple[str, str, str], float]) -> str:
+def finding(runs: pd.DataFrame, contrast: Contrast, held: Mapping[tuple[str, str, str], float] | None = None) -> str:
     """Say what a contrast shows; experiments with the same conclusion share a sentence.
 
-    held: p of each (experiment, first, second), adjusted for all of them.
+    held: p of each (experiment, first, second), adjusted for all of them; left out: not adjusted.
     """
     said: dict[str, list[str]] = {}
     for experiment, variants in contrast.variants.items():
-        conclusion, text = _conclusion(runs, contrast, experiment, variants, held[(experiment, *variants)])
+        p = difference(runs, experiment, *variants).p if held is None else held[(experiment, *variants)]
+        conclusion, text = _conclusion(runs, contrast, experiment, variants, p)
         said.setdefault(conclusion, []).append(text)
     sentences = (f"{conclusion}: {', '.join(texts)}." for conclusion, texts in said.items())
     return " ".join(re.sub(r"\w", lambda first: first[0].upper(), sentence, count=1) for sentence in sentences)

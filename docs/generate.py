@@ -217,12 +217,9 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
             row.append("" if here.empty else _difference(here.iloc[0], digits_for, number, SIGNIFICANT))
         rows.append(row)
     counts = " or ".join(map(str, sorted(set(shown["n"]))))
-    remarks = dict.fromkeys(
-        f"{row.contrast}: {remark}"
-        for row in shown.itertuples()
-        for remark in (getattr(row, "dropped", ""), getattr(row, "stuck", ""))
-        if isinstance(remark, str) and remark
-    )
+    words = shown.reindex(columns=["contrast", "dropped", "stuck"]).astype(object).fillna("")
+    left_out = [f"{row.contrast}: {row.dropped}" for row in words.itertuples() if row.dropped]
+    remarks = dict.fromkeys([*left_out, *filter(None, words["stuck"])])
     below = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in remarks)
     return (
         f"{table(rows)}\n\nPoints of test error, negative where the first is better: mean over {counts} seeds paired, "

@@ -166,6 +166,14 @@ def test_no_finding_claims_more_than_its_interval(shift):
     assert ("lower error" in sentence) == (compared.high < 0)
 
 
+def test_a_finding_that_does_not_hold_after_holms_correction_has_no_direction():
+    frame = runs({"a": [1.0, 2.0, 3.0], "b": [1.5, 2.52, 3.48]})
+    sentence = finding(frame, Contrast("A", "B", {"digits": ("a", "b")}), {("digits", "a", "b"): 0.12})
+    assert "not shown after Holm's correction" in sentence
+    assert "p = 0.12" in sentence
+    assert "lower" not in sentence
+
+
 def test_seeds_are_paired_whatever_the_order_of_the_rows():
     frame = runs({"a": [1.0, 2.0, 4.0], "b": [2.0, 3.0, 5.0]})
     shuffled = difference(frame.iloc[[5, 0, 4, 2, 1, 3]], "digits", "a", "b")
