@@ -176,7 +176,7 @@ def test_runs_of_another_study_are_refused(mixed, make_plan, study_text, results
         (",test_error,", ",test_eror,", "no column 'test_error'"),
         (",1.25,", ",1.2x5,", ":2: test_error is '1.2x5', which is no number"),
         (",1.25,", ",", ":2: has .* values for"),
-        (",False,", ",Flase,", None),
+        (",False,", ",Maybe,", None),
         ("small_study,digits", "", "no runs.csv"),
     ],
 )
@@ -187,8 +187,8 @@ def test_a_damaged_file_is_named_with_its_line(mixed, results, tmp_path, old, ne
     assert old in text
     if words is None:  # the last truth of the first row is whether it was stuck
         first = text.splitlines()[1]
-        path.write_text(text.replace(first, first[: first.rindex("False")] + "Flase,"))
-        words = ":2: stuck_at_chance is 'Flase'"
+        path.write_text(text.replace(first, first[: first.rindex("False")] + "Maybe,"))
+        words = ":2: stuck_at_chance is 'Maybe'"
     else:
         path.write_text(text.replace(old, new, 1) if new else "")
     with pytest.raises(InputError, match=words) as raised:
