@@ -58,6 +58,7 @@ rule plots:
         contents=PLAN.study.model_dump_json(),
         contrasts=str(PLAN.contrasts),
         code=lambda w: code_version("capsbench.analysis.plots:write_plots"),
+        runs=lambda w: code_version("capsbench.analysis.collect:collect"),
         names=lambda w: shown_names(PLAN),
     shell:
         "capsbench plots {params.study} > {log}"
