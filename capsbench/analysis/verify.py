@@ -35,6 +35,7 @@ from capsbench.analysis.reference import (
 )
 from capsbench.analysis.tables import write_tables
 from capsbench.errors import InputError
+from capsbench.run.provenance import git
 from capsbench.study import Plan, load_plan
 
 log = logging.getLogger(__name__)
@@ -227,7 +228,7 @@ def _commits(folder: Path, about: Mapping[str, Any], findings: Findings) -> None
         for text, users in whole.items()
         if not is_commit(text)
     )
-    shallow = _git(folder, "rev-parse", "--is-shallow-repository")
+    shallow = git(folder, "rev-parse", "--is-shallow-repository")
     if shallow != "false":
         why = "this is a shallow clone" if shallow == "true" else "there is no git history here"
         findings.notes.append(f"{folder}: {why}, so the commits of {PROVENANCE} were not looked up")
@@ -235,7 +236,7 @@ def _commits(folder: Path, about: Mapping[str, Any], findings: Findings) -> None
     findings.add(
         f"{folder / PROVENANCE}: commit {text} is not in the git history ({_users(users)})"
         for text, users in whole.items()
-        if is_commit(text) and _git(folder, "cat-file", "-e", f"{text}^{{commit}}") is None
+        if is_commit(text) and git(folder, "cat-file", "-e", f"{text}^{{commit}}") is None
     )
 
 
@@ -297,11 +298,3 @@ def _same(one: Any, other: Any) -> bool:
 
 def _shown(value: Any) -> str:
     return "nothing" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value)[:60]
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -28,10 +28,10 @@ PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlflow", "snakemak
 def commit() -> str:
     """Return the git commit of the code, with `+changes` where package files differ from it, or `unknown`."""
     root = Path(__file__).parents[1]
-    head = _git(root, "rev-parse", "HEAD")
+    head = git(root, "rev-parse", "HEAD")
     if head is None:
         return "unknown"
-    changed = _git(root, "status", "--porcelain", "--", ".")
+    changed = git(root, "status", "--porcelain", "--", ".")
     return head + ("+changes" if changed else "")
 
 
@@ -55,10 +55,10 @@ def study_commit() -> str:
     if path is None:
         return "unknown"
     path = path.resolve()
-    head = _git(path.parent, "rev-parse", "HEAD")
+    head = git(path.parent, "rev-parse", "HEAD")
     if head is None:
         return "unknown"
-    changed = _git(path.parent, "status", "--porcelain", "--ignored", "--", path.name)
+    changed = git(path.parent, "status", "--porcelain", "--ignored", "--", path.name)
     return head + ("" if changed == "" else "+changes")
 
 
@@ -140,7 +140,8 @@ def system() -> dict[str, Any]:
     return {"system": platform.system(), "release": platform.release(), "architecture": platform.machine()}
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def git(folder: Path, *arguments: str) -> str | None:
+    """Return what a git command prints in a folder, or None where it fails or there is no git."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
     except OSError:
