@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 from scipy import stats
 
+from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
 from capsbench.analysis.statistics import holm
 
 FEWEST = 3  # seeds for an interval
@@ -109,9 +110,9 @@ class Difference:
     p: float
 
     def __str__(self) -> str:
-        """Return -0.36 points [-0.41, -0.30], with a third decimal where the interval is narrow."""
-        digits = 3 if self.high - self.low < 0.1 else 2
-        return f"{self.mean:+.{digits}f} points [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
+        """Return −0.36 points [−0.41, −0.30], with a third decimal where the interval is narrow."""
+        mean = number(self.mean, digits_for(self.low, self.high))
+        return f"{mean} points {interval_of_difference(self.low, self.high)}"
 
 
 def read_runs(reference: Path, study: str) -> pd.DataFrame:
@@ -153,9 +154,18 @@ def is_at_chance(runs: pd.DataFrame) -> bool:
 
 
 def data_title(runs: pd.DataFrame, experiment: str) -> str:
-    """Name the data of an experiment; files that are not the official ones are called a copy."""
+    """Name the data of an experiment, and what files that are not the official ones are."""
     unofficial = runs.loc[runs["experiment"] == experiment, "unofficial"].dropna()
-    return TITLES.get(experiment, experiment) + (" copy" if len(unofficial) else "")
+    return named(TITLES.get(experiment, experiment), unofficial.iloc[0] if len(unofficial) else "")
+
+
+def named(title: str, unofficial: str) -> str:
+    """Return the title of data, with what runs.csv says of its files: "smallNORB (JPEG-75 copy)".
+
+    unofficial: "smallNORB (JPEG-75 copy): train.mat: md5 ..."; empty for the official files.
+    """
+    said = unofficial.partition(": ")[0]
+    return said if said.startswith(f"{title} (") else f"{title}, not the official files" if said else title
 
 
 def summary(reference: Path, study: str) -> str:
@@ -199,7 +209,6 @@ def _conclusion(
     runs: pd.DataFrame, contrast: Contrast, experiment: str, variants: tuple[str, str], p: float
 ) -> tuple[str, str]:
     where = data_title(runs, experiment)
-    where = f"the {where}" if where.endswith(" copy") else where
     pair = f"{contrast.first} and {contrast.second}"
     for method, variant in zip((contrast.first, contrast.second), variants, strict=True):
         errors = cell(runs, experiment, variant)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from findings import found, results, summary, table
+from findings import found, named, results, summary, table
 from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -200,21 +200,21 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
     """Return the committed contrasts of a study, of all families or some: a row each, a column per experiment."""
     import pandas as pd
 
-    from capsbench.analysis.contrasts import SIGNIFICANT, digits_for, number
+    from capsbench.analysis.contrasts import SIGNIFICANT
     from capsbench.study import catalogue
 
     found = pd.read_csv(reference / study / "tables" / "contrasts.csv", keep_default_na=False, na_values=[""])
     if missing := set(families) - set(found["family"]):
         raise ValueError(f"no family of contrasts {sorted(missing)[0]}")
     shown = found[found["family"].isin(families or found["family"])]
-    copies = {row.data_set: " copy" if row.unofficial == row.unofficial else "" for row in shown.itertuples()}
-    columns = {name: catalogue()[name].title + copies[name] for name in dict.fromkeys(shown["data_set"])}
+    files = {row.data_set: row.unofficial if isinstance(row.unofficial, str) else "" for row in shown.itertuples()}
+    columns = {name: named(catalogue()[name].title, said) for name, said in files.items()}
     rows = [["error of the first minus that of the second", *columns.values()]]
     for contrast, cells in shown.groupby("contrast", sort=False):
         row = [str(contrast)]
         for data_set in columns:
             here = cells[cells["data_set"] == data_set]
-            row.append("" if here.empty else _difference(here.iloc[0], digits_for, number, SIGNIFICANT))
+            row.append("" if here.empty else _difference(here.iloc[0], SIGNIFICANT))
         rows.append(row)
     counts = " or ".join(map(str, sorted(set(shown["n"]))))
     words = shown.reindex(columns=["contrast", "dropped", "stuck"]).astype(object).fillna("")
@@ -228,11 +228,14 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
     )
 
 
-def _difference(row: Any, digits_for: Callable[..., int], number: Callable[..., str], significant: float) -> str:
+def _difference(row: Any, significant: float) -> str:
+    from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
+    from capsbench.analysis.tables.text import with_minus_signs
+
     if row["low"] != row["low"]:
-        return str(row["shows"])
-    digits = digits_for(row["low"], row["high"])
-    text = f"{number(row['mean'], digits)} [{number(row['low'], digits)}, {number(row['high'], digits)}]"
+        return with_minus_signs(str(row["shows"]))
+    mean = number(row["mean"], digits_for(row["low"], row["high"]))
+    text = f"{mean} {interval_of_difference(row['low'], row['high'])}"
     return f"**{text}**" if row["p_holm"] < significant and not row["low"] <= 0 <= row["high"] else text
 
 

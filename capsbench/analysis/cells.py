@@ -4,6 +4,7 @@ Tables, plots of results and the page are made from cells.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,9 +36,10 @@ class Cell:
 
     run: the first of them, for model, options, data and training. label: what people call the variant. errors: test
     error in % by seed, of the runs that ended; familiar, per_digit: likewise, empty where the task has none. summary:
-    of the errors. published: the value beside them, None where papers have none. deviations: what keeps the two from
-    being compared, a short phrase each. unofficial: files that are not the official ones. parameters, seconds of
-    training, images_per_second: means over the runs, nan where there is none. keys: of all planned runs.
+    of the errors. sampling_error: standard error in points from the draw of the test items, see `error_of_sampling`.
+    published: the value beside them, None where papers have none. deviations: what keeps the two from being compared,
+    a short phrase each. unofficial: files that are not the official ones. parameters, seconds of training,
+    images_per_second: means over the runs, nan where there is none. keys: of all planned runs.
     """
 
     run: Run
@@ -51,6 +53,7 @@ class Cell:
     stuck: int
     diagnostics: str
     summary: Summary
+    sampling_error: float
     published: Published | None
     verdict: Verdict
     deviations: tuple[str, ...]
@@ -119,6 +122,7 @@ def _cell(run: Run, plan: Plan, runs: pd.DataFrame) -> Cell:
         tuple(errors.values()), int(counts.get("diverged", 0)), int(counts.get("failed", 0)),
         len(rows) - len(errors) - int(counts.get("diverged", 0)) - int(counts.get("failed", 0)), len(stuck),
     )  # fmt: skip
+    sampling_error = error_of_sampling(run, ends.errors, done)
     return Cell(
         run=run,
         label=str(rows["label"].iloc[0]),
@@ -131,8 +135,9 @@ def _cell(run: Run, plan: Plan, runs: pd.DataFrame) -> Cell:
         stuck=ends.stuck,
         diagnostics=_diagnostics(stuck),
         summary=summarise(ends.errors),
+        sampling_error=sampling_error,
         published=published,
-        verdict=_verdict(run, ends, published, reasons, done),
+        verdict=_verdict(run, ends, published, reasons, sampling_error),
         deviations=tuple(reasons),
         unofficial=unofficial,
         matching=matching,
@@ -140,7 +145,9 @@ def _cell(run: Run, plan: Plan, runs: pd.DataFrame) -> Cell:
     )
 
 
-def _verdict(run: Run, ends: Ends, published: Published | None, reasons: list[str], done: pd.DataFrame) -> Verdict:
+def _verdict(
+    run: Run, ends: Ends, published: Published | None, reasons: list[str], sampling_error: float
+) -> Verdict:  # fmt: skip
     if not ends.errors and not ends.diverged + ends.failed:
         return Verdict("not run")
     if published is None:
@@ -151,19 +158,19 @@ def _verdict(run: Run, ends: Ends, published: Published | None, reasons: list[st
         return Verdict("not comparable", "; ".join(reasons), difference)
     target = Target.of(published)
     try:
-        return judge(ends, target, _sampling_error(run, ends, done), run.data.facts.chance_error)
+        return judge(ends, target, sampling_error, run.data.facts.chance_error)
     except ValueError as error:
         return Verdict("not comparable", str(error), difference)
 
 
-def _sampling_error(run: Run, ends: Ends, done: pd.DataFrame) -> float:
+def error_of_sampling(run: Run, errors: Sequence[float], done: pd.DataFrame) -> float:
     """Return the standard error in points that comes from the draw of the test items; 0 where all are tested.
 
     Pairs of digits are drawn, so that another draw gives another error; elsewhere the paper's test items are ours.
     """
-    if not hasattr(run.data.options, "test_pairs") or not ends.errors:
+    if not hasattr(run.data.options, "test_pairs") or not errors:
         return 0.0
-    share = math.fsum(ends.errors) / len(ends.errors) / 100
+    share = math.fsum(errors) / len(errors) / 100
     return 100 * math.sqrt(share * (1 - share) / float(done["test_images"].iloc[0]))
 
 

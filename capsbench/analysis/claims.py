@@ -2,23 +2,24 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pandas as pd
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from capsbench.analysis.cells import Cell, cells
-from capsbench.analysis.contrasts import compare
+from capsbench.analysis.contrasts import SIGNIFICANT, compare, p_value
 from capsbench.analysis.published import claims, deviations
 from capsbench.analysis.published_format import read_file
 from capsbench.analysis.published_values import Network, Published, PublishedClaim
-from capsbench.analysis.statistics import FEWEST
+from capsbench.analysis.statistics import FEWEST, holm
 from capsbench.analysis.verdicts import ENDED
 from capsbench.registry import flat_options
 from capsbench.study import Contrast, Plan, Run
 
 NEITHER = "its networks are not here"  # why a claim is not tested
+_BY_INTERVAL = ("supported", "contradicted", "undecided")
 ClaimVerdict = Literal["supported", "contradicted", "undecided", "not comparable", "not tested"]
 
 
@@ -27,7 +28,8 @@ class ClaimResult:
     """A claim of a paper beside what our runs say.
 
     experiment, a, b: where both networks of the claim were found, as variants; None where they were not. found: the row
-    of `compare` for a minus b, None without a pair. reason: why the verdict is not a plain one, in one line.
+    of `compare` for a minus b, with the sampling error of drawn test items in its interval and its p, and with p_holm
+    adjusted for the claims of the study; None without a pair. reason: why the verdict is not a plain one, in one line.
     """
 
     claim: PublishedClaim
@@ -43,8 +45,9 @@ def check_claims(plan: Plan, runs: pd.DataFrame) -> list[ClaimResult]:
     """Return a result per claim and experiment that has both of its networks; one without a pair for other claims.
 
     supported: the 95 % interval of the paired difference lies on the side that the paper claims, or, for "the same",
-    the 90 % interval lies within the margin. contradicted: it lies on the other side, or beyond the margin. Neither is
-    said where a side deviates from its protocol (not comparable), or where fewer than 80 % of the seeds have both.
+    the 90 % interval lies within the margin. contradicted: it lies on the other side, or beyond the margin. What is
+    said of a claimed difference holds after Holm's correction for all such claims that the study tests. Neither is said
+    where a side deviates from its protocol (not comparable), or where fewer than 80 % of the seeds have both.
 
     Args:
         plan: the study.
@@ -59,7 +62,21 @@ def claims_of(plan: Plan, runs: pd.DataFrame, there: Sequence[Cell]) -> list[Cla
     for claim in claims():
         pairs = [] if claim.attack is not None else _pairs(claim, there)
         found += [_checked(claim, *pair, plan, runs) for pair in pairs] or [_untested(claim, there)]
-    return found
+    return _corrected(found)
+
+
+def _corrected(results: Sequence[ClaimResult]) -> list[ClaimResult]:
+    """Adjust the p values of the claims that a difference decides, and take back what does not hold after that."""
+    decided = [r.claim.expected == "lower" and r.verdict in _BY_INTERVAL and not r.reason for r in results]
+    p_values = [float(r.found["p"]) if r.found and d else math.nan for r, d in zip(results, decided, strict=True)]
+    corrected = []
+    for result, p in zip(results, holm(p_values), strict=True):
+        found = None if result.found is None else {**result.found, "p_holm": p}
+        verdict, reason = result.verdict, result.reason
+        if verdict in ("supported", "contradicted") and p >= SIGNIFICANT:
+            verdict, reason = "undecided", f"not after Holm's correction for {sum(decided)} claims (p = {p_value(p)})"
+        corrected.append(replace(result, found=found, verdict=verdict, reason=reason))
+    return corrected
 
 
 def _pairs(claim: PublishedClaim, there: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
@@ -114,9 +131,35 @@ def _untested(claim: PublishedClaim, there: Sequence[Cell]) -> ClaimResult:
 
 def _checked(claim: PublishedClaim, a: Cell, b: Cell, plan: Plan, runs: pd.DataFrame) -> ClaimResult:
     contrast = Contrast("claims", a.experiment, a.variant, b.variant)
-    row = compare([contrast], runs).to_dict("records")[0]
+    row = _widened(compare([contrast], runs).to_dict("records")[0], a, b)
     verdict, reason = _verdict(claim, a, b, row, plan)
     return ClaimResult(claim, a.experiment, a.variant, b.variant, row, verdict, reason)
+
+
+def _widened(row: Mapping[str, Any], a: Cell, b: Cell) -> dict[str, Any]:
+    """Add the sampling error of drawn test items to the interval and to p.
+
+    Both networks see the same items, and what one finds hard the other rather does too. So the error of the difference
+    is at most that of two independent tests, whose variances add up; only networks that avoid each other's mistakes
+    could have more. How much less it is, two error rates do not tell.
+    """
+    sampling = math.hypot(a.sampling_error, b.sampling_error)
+    known = {**row, "sampling_error": sampling}
+    if sampling == 0 or math.isnan(row["low"]):
+        return known
+    half, error = _half_width(known, 0.95), _standard_error(known)
+    p = 2 * float(stdtr(row["n"] - 1, -abs(row["mean"]) / error))
+    return {**known, "low": row["mean"] - half, "high": row["mean"] + half, "p": p}
+
+
+def _standard_error(row: Mapping[str, Any]) -> float:
+    """Return that of the mean difference: of the seeds, and of the test items."""
+    of_seeds = 0.0 if math.isnan(row["std"]) else row["std"] / math.sqrt(row["n"])
+    return math.hypot(of_seeds, row["sampling_error"])
+
+
+def _half_width(row: Mapping[str, Any], confidence: float) -> float:
+    return float(stdtrit(row["n"] - 1, (1 + confidence) / 2)) * _standard_error(row)
 
 
 def _verdict(claim: PublishedClaim, a: Cell, b: Cell, row: Mapping[str, Any], plan: Plan) -> tuple[ClaimVerdict, str]:
@@ -145,11 +188,9 @@ def _verdict(claim: PublishedClaim, a: Cell, b: Cell, row: Mapping[str, Any], pl
 
 def _same(row: Mapping[str, Any], margin: float) -> ClaimVerdict:
     """Judge "about the same" by two one-sided tests at 5 %."""
-    error = 0.0 if math.isnan(row["std"]) else row["std"] / math.sqrt(row["n"])
-    half = {confidence: float(stdtrit(row["n"] - 1, (1 + confidence) / 2)) * error for confidence in (0.9, 0.95)}
-    if abs(row["mean"]) + half[0.9] <= margin:
+    if abs(row["mean"]) + _half_width(row, 0.9) <= margin:
         return "supported"
-    return "contradicted" if abs(row["mean"]) - half[0.95] > margin else "undecided"
+    return "contradicted" if abs(row["mean"]) - _half_width(row, 0.95) > margin else "undecided"
 
 
 def _margin(claim: PublishedClaim) -> float | None:

@@ -14,7 +14,15 @@ import pandas as pd
 
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.claims import ClaimResult, claims_of
-from capsbench.analysis.contrasts import SIGNIFICANT, compare, count_in_words, digits_for, number, p_value
+from capsbench.analysis.contrasts import (
+    SIGNIFICANT,
+    compare,
+    count_in_words,
+    digits_for,
+    interval_of_difference,
+    number,
+    p_value,
+)
 from capsbench.analysis.statistics import FEWEST
 from capsbench.study import Plan
 
@@ -141,10 +149,11 @@ def _claim(result: ClaimResult) -> str:
     if found is None or math.isnan(found["low"]):
         return text
     digits = digits_for(found["low"], found["high"])
-    ours = f"{number(found['mean'], digits)} [{number(found['low'], digits)}, {number(found['high'], digits)}] points"
-    size = "" if claim.difference is None else f", in the paper {number(claim.difference)}"
+    ours = f"{number(found['mean'], digits)} {interval_of_difference(found['low'], found['high'])} points"
+    size = "" if claim.difference is None else f", in the paper {number(claim.difference, None)}"
     unit = "" if claim.difference is None else " %" if claim.unit == "percent" else " points"
-    return f"{text}; here the difference in error is {ours}{size}{unit}"
+    text += f"; here the difference in error is {ours}{size}{unit}"
+    return f"{text}; {result.reason}" if result.verdict == "undecided" and result.reason else text
 
 
 def _because(cell: Cell) -> str:

@@ -100,9 +100,17 @@ def digits_for(*values: float) -> int:
     return digits
 
 
-def number(value: float, digits: int = 2) -> str:
-    """Write a difference with its sign; 0 has none."""
-    return f"{value:+.{digits}f}" if round(value, digits) else f"{0:.{digits}f}"
+def number(value: float, digits: int | None = 2) -> str:
+    """Write a difference with its sign, the minus sign and no hyphen; 0 has none. digits: None: those that it has."""
+    if digits is None:
+        return f"{value:+g}".replace("-", "−")
+    return f"{value:+.{digits}f}".replace("-", "−") if round(value, digits) else f"{0:.{digits}f}"
+
+
+def interval_of_difference(low: float, high: float) -> str:
+    """Write an interval with the digits that it needs: "[−0.57, +0.03]"."""
+    digits = digits_for(low, high)
+    return f"[{number(low, digits)}, {number(high, digits)}]"
 
 
 def p_value(p: float) -> str:

@@ -6,10 +6,11 @@ and digits can be made again years later (capsbench.analysis.resampling).
 
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from capsbench.errors import InputError
 from capsbench.run.folder import RunFolder, write_whole
@@ -17,6 +18,7 @@ from capsbench.study import Plan, Run
 
 NAME = "correct.npz"
 _RIGHT, _CLUSTERS, _COUNT, _FINGERPRINT = "right", "clusters", "images", "fingerprint"
+_NEEDED = ("scores", "labels", "factor_instance", "digits", "fingerprint")  # of predictions.npz
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,14 @@ class Correct:
         clusters: by experiment, which object or digit each image shows, int [N], or [N, 2] for pairs. Experiments whose
             images are independent, or of which it is not known, are not in it: `DataSet.clusters` tells the two apart.
         fingerprints: of the test items, by experiment; empty where it is not known.
+        mixed: experiments whose runs were tested on different items, or where these are known for some runs alone; each
+            with the first file that differs from those before it.
     """
 
     right: Mapping[str, np.ndarray]
     clusters: Mapping[str, np.ndarray]
     fingerprints: Mapping[str, str]
+    mixed: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_correct(plan: Plan, results: Path, target: Path) -> list[str]:
@@ -50,6 +55,11 @@ def write_correct(plan: Plan, results: Path, target: Path) -> list[str]:
         InputError: predictions are damaged, or runs of one experiment were tested on different items.
     """
     found = read_predictions(plan, results)
+    for experiment, path in found.mixed.items():
+        raise InputError(
+            f"{path}: tested on other items than the runs of {experiment} before it; evaluate all of them again with "
+            "the same data and code"
+        )
     arrays: dict[str, np.ndarray] = {}
     for key, right in found.right.items():
         arrays[f"{_RIGHT}/{key}"] = np.packbits(right)
@@ -84,26 +94,41 @@ def read_correct(path: Path) -> Correct:
 
 
 def read_predictions(plan: Plan, results: Path) -> Correct:
-    """Return the same from run folders, without a file in between. Raises InputError, see `write_correct`."""
+    """Return the same from run folders, without a file in between. Raises InputError where predictions are damaged."""
     right: dict[str, np.ndarray] = {}
     clusters: dict[str, np.ndarray] = {}
-    fingerprints: dict[str, str] = {}
+    items: dict[str, tuple[str, int]] = {}
+    mixed: dict[str, str] = {}
     for run in plan.runs:
         folder = RunFolder.of(results, run.study, run.key)
         arrays = _predictions(folder) if _ended(folder, run) else {}
         if not {"scores", "labels"} <= arrays.keys():
             continue
         right[run.key] = _right(arrays["scores"], arrays["labels"])
-        items = str(arrays.get("fingerprint", ""))
-        if fingerprints.setdefault(run.experiment, items) != items:
-            raise InputError(
-                f"{folder.predictions_path}: tested on other items than the runs of {run.experiment} before it; "
-                "evaluate all of them again with the same data and code"
-            )
+        about = str(arrays.get("fingerprint", "")), len(right[run.key])
+        if items.setdefault(run.experiment, about) != about:
+            mixed.setdefault(run.experiment, str(folder.predictions_path))
         ids = cluster_ids(run, arrays)
         if ids is not None:
             clusters[run.experiment] = ids
-    return Correct(right, clusters, fingerprints)
+    return Correct(right, clusters, {name: fingerprint for name, (fingerprint, _) in items.items()}, mixed)
+
+
+def unlike(correct: Correct | None, runs: pd.DataFrame) -> dict[str, str]:
+    """Return the runs whose items do not give their errors, with what is wrong.
+
+    Args:
+        correct: of any runs.
+        runs: from `collect` or `read_runs`.
+    """
+    errors, found = dict(zip(runs["key"], runs["test_error"], strict=True)), {}
+    for key, right in correct.right.items() if correct is not None else ():
+        wrong, error = int((~right).sum()), errors.get(key)
+        if error is None:
+            found[key] = "is no run of runs.csv"
+        elif not abs(wrong - error / 100 * len(right)) < 0.5:  # nan: it has no error
+            found[key] = f"{wrong} of {len(right)} test items are wrong, but its error is {error:.6g} %"
+    return found
 
 
 def cluster_ids(run: Run, arrays: Mapping[str, np.ndarray]) -> np.ndarray | None:
@@ -152,7 +177,7 @@ def _predictions(folder: RunFolder) -> dict[str, np.ndarray]:
     path = folder.predictions_path
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files if not name.startswith(("sample_", "familiar_"))}
+            return {name: arrays[name] for name in _NEEDED if name in arrays.files}
     except FileNotFoundError:
         return {}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile):

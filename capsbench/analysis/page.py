@@ -13,7 +13,7 @@ import yaml
 
 from capsbench.analysis.cells import Cell
 from capsbench.analysis.conclusion import is_shown
-from capsbench.analysis.contrasts import digits_for, number, p_value
+from capsbench.analysis.contrasts import digits_for, interval_of_difference, number, p_value
 from capsbench.analysis.curves import Curves, curves_of
 from capsbench.analysis.statistics import FEWEST, summarise
 from capsbench.analysis.tables.model import Grid, Table
@@ -35,13 +35,17 @@ _ENDINGS = {"svg": "image/svg+xml", "png": "image/png"}
 
 @dataclass(frozen=True)
 class Field:
-    """What a table shows in one place. value: what it is sorted by, the text where there is none. kind: its look."""
+    """What a table shows in one place. value: what it is sorted by, the text where there is none. kind: its look.
+
+    below: a smaller line. link: the anchor it leads to. more: what opens at a click.
+    """
 
     text: str
     value: float = math.nan
     kind: str = ""
     below: str = ""
     link: str = ""
+    more: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -76,18 +80,21 @@ class Details:
 
 
 def results_table(cells: Sequence[Cell]) -> Sheet:
-    """Return a row per cell: label, our error, verdict, and then the rest; columns without a value are left out."""
-    columns = ["variant", "ours (error %)", "verdict", "published (error %)", "ours − published", "95 % interval", "n",
-               "data", "why", "familiar (error %)", "per digit (error %)", "parameters", "time per run"]  # fmt: skip
+    """Return a row per cell: label, our error, verdict, and then the rest; columns without a value are left out.
+
+    An interval stands below the number that it belongs to.
+    """
+    columns = ["variant", "ours (error %)", "verdict", "published (error %)", "ours − published (points)", "why",
+               "n", "data", "familiar (error %)", "per digit (error %)", "parameters", "time per run"]  # fmt: skip
     rows = [_result(cell, anchor(place)) for place, cell in enumerate(cells)]
-    kept = [k for k in range(len(columns)) if k < 3 or any(row[k].text != MISSING for row in rows)]
-    return Sheet("results", [columns[k] for k in kept], [[row[k] for k in kept] for row in rows], fixed=3)
+    kept = [k for k in range(len(columns)) if k < 2 or any(row[k].text != MISSING for row in rows)]
+    fixed = 3 if 2 in kept else 2
+    return Sheet("results", [columns[k] for k in kept], [[row[k] for k in kept] for row in rows], fixed=fixed)
 
 
 def contrasts_table(found: pd.DataFrame) -> Sheet:
     """Return a row per contrast, from `compare`: its name, the difference, what it shows, and then the rest."""
-    columns = ["contrast", "difference (points)", "shown", "95 % interval", "P(better)", "p (Holm)", "n", "family",
-               "experiment", "in words"]  # fmt: skip
+    columns = ["contrast", "difference (points)", "shown", "P(better)", "p (Holm)", "n", "family", "in words"]
     return Sheet("contrasts", columns, [_contrast(row) for row in found.itertuples()], fixed=3)
 
 
@@ -139,17 +146,22 @@ def _result(cell: Cell, place: str) -> list[Field]:
     familiar, per_digit = (summarise([*values.values()]) for values in (cell.familiar, cell.per_digit))
     data = [f"{cell.run.data.trained_images:,} training images", *["not the official files"] * bool(cell.unofficial)]
     count, _, lost = count_text(cell).partition(", ")
-    why = "" if verdict.word == "no published value" else verdict.reason
+    compared = verdict.word != "no published value"
+    reasons = verdict.reason.split("; ") if compared and verdict.reason else [MISSING]
     return [
         Field(cell.label, below=cell.experiment, link=place),
-        Field(error_text(cell), cell.summary.mean, "warn" if cell.stuck else ""),
-        Field(str(verdict), kind=verdict.word.replace(" ", "-")),
+        Field(
+            error_text(cell),
+            cell.summary.mean,
+            "warn" if cell.stuck else "",
+            "" if math.isnan(low) else interval_text(low, high),
+        ),
+        Field(str(verdict) if compared else MISSING, kind=verdict.word.replace(" ", "-")),
         Field(MISSING) if published is None else Field(str(published), published.error, below=published.paper),
-        Field(number_text(verdict.difference, "+.2f"), verdict.difference),
-        Field(interval_text(low, high), low),
+        _difference(verdict.difference, verdict.low, verdict.high),
+        Field(reasons[0], kind="why", more=reasons[1:]),
         Field(count, len(cell.errors), below=lost),
         Field(cell.run.data.facts.title, below=", ".join(data)),
-        Field(why or MISSING, kind="long"),
         Field(mean_text(familiar.mean, familiar.std), familiar.mean),
         Field(mean_text(per_digit.mean, per_digit.std), per_digit.mean),
         Field(number_text(cell.parameters, ",.0f"), cell.parameters),
@@ -157,19 +169,24 @@ def _result(cell: Cell, place: str) -> list[Field]:
     ]
 
 
+def _difference(mean: float, low: float, high: float) -> Field:
+    """Return a difference with its interval below it; nan: there is none."""
+    if math.isnan(mean):
+        return Field(MISSING)
+    if math.isnan(low):
+        return Field(number(mean, digits_for(mean)), mean)
+    return Field(number(mean, digits_for(low, high)), mean, below=interval_of_difference(low, high))
+
+
 def _contrast(row: Any) -> list[Field]:
-    known = not math.isnan(row.low)
-    digits = digits_for(row.low, row.high) if known else digits_for(row.mean) if row.n else 2
     return [
         Field(row.contrast, below=row.experiment),
-        Field(number(row.mean, digits) if row.n else MISSING, row.mean),
+        _difference(row.mean, row.low, row.high),
         _shown(row),
-        Field(f"[{number(row.low, digits)}, {number(row.high, digits)}]" if known else MISSING, row.low),
         Field(_probability(row.p_better), row.p_better),
-        Field(p_value(row.p_holm) if known else MISSING, row.p_holm),
+        Field(MISSING if math.isnan(row.low) else p_value(row.p_holm), row.p_holm),
         Field(f"{row.n} of {row.planned}", row.n),
         Field(row.family.replace("_", " ")),
-        Field(row.experiment),
         Field(row.shows, kind="long"),
     ]
 

@@ -17,7 +17,7 @@ import yaml
 
 from capsbench.analysis.collect import learning_curves, read_runs, runs_of_plan, write_runs
 from capsbench.analysis.correct_bits import NAME as CORRECT
-from capsbench.analysis.correct_bits import write_correct
+from capsbench.analysis.correct_bits import Correct, read_correct, read_predictions, write_correct
 from capsbench.analysis.plots import write_plots
 from capsbench.analysis.report import summarise_provenance, write_report
 from capsbench.analysis.tables import write_tables
@@ -87,14 +87,14 @@ def read_reference(file: Path, study: Path | None = None) -> tuple[Plan, pd.Data
 
 def redraw(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> None:
     """Write tables, plots and report.html into the folder of a reference; results None: there are no run folders."""
-    redraw_tables(plan, runs, folder)
+    redraw_tables(plan, runs, folder, results)
     redraw_plots(plan, runs, folder, results)
     redraw_report(plan, runs, folder, results)
 
 
-def redraw_tables(plan: Plan, runs: pd.DataFrame, folder: Path) -> dict[str, list[Path]]:
+def redraw_tables(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> dict[str, list[Path]]:
     """Write the tables of a reference, and remove those that its study no longer has; returns the paths by table."""
-    written = write_tables(plan, runs, folder / "tables")
+    written = write_tables(plan, runs, folder / "tables", correct_of(plan, folder, results))
     names = {path.name for paths in written.values() for path in paths}
     _leave(folder / "tables", names)
     _note_analysis(folder)
@@ -111,14 +111,27 @@ def redraw_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | N
 
 def redraw_report(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> Path:
     """Write report.html from the runs, and from the tables and plots in the folder; returns its path."""
+    correct = correct_of(plan, folder, results)
     if results is not None:
-        path = write_report(plan, runs, folder, summarise_provenance(plan, results), learning_curves(plan, results))
+        about = summarise_provenance(plan, results)
+        path = write_report(plan, runs, folder, about, learning_curves(plan, results), correct)
     else:
-        about = read_provenance(folder) if (folder / PROVENANCE).exists() else {}
-        facts = {str(name): str(value) for name, value in (about.get("summary") or {}).items()}
-        path = write_report(plan, runs, folder, facts)
+        kept = read_provenance(folder) if (folder / PROVENANCE).exists() else {}
+        facts = {str(name): str(value) for name, value in (kept.get("summary") or {}).items()}
+        path = write_report(plan, runs, folder, facts, correct=correct)
     _note_analysis(folder)
     return path
+
+
+def correct_of(plan: Plan, folder: Path, results: Path | None = None) -> Correct | None:
+    """Return which test items the runs got right, from the run folders or correct.npz of a reference; None without.
+
+    Raises:
+        InputError: correct.npz or predictions of a run are damaged.
+    """
+    if results is not None:
+        return read_predictions(plan, results)
+    return read_correct(folder / CORRECT) if (folder / CORRECT).exists() else None
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:

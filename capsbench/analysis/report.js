@@ -5,7 +5,7 @@ const valueOf = (row, column) => {
   const text = cell.textContent.trim();
   if (text === "-" || text === "") return null;
   if (cell.dataset.value !== undefined) return Number(cell.dataset.value);
-  const number = text.replaceAll(",", "").match(/^[<>]?\s*([+-]?\d+(\.\d+)?)/);
+  const number = text.replaceAll(",", "").replaceAll("−", "-").match(/^[<>]?\s*([+-]?\d+(\.\d+)?)/);
   return number ? Number(number[1]) : text;
 };
 
@@ -44,9 +44,10 @@ const addFilter = (table) => {
   count.setAttribute("role", "status");
   bar.append(input, count);
   input.addEventListener("input", () => {
-    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = input.value.toLowerCase().replaceAll("−", "-").split(/\s+/).filter(Boolean);
     for (const row of rows) {
-      const text = [...row.cells].map((cell) => cell.innerText || cell.textContent).join(" ").toLowerCase();
+      const shown = [...row.cells].map((cell) => `${cell.innerText} ${cell.textContent}`).join(" ");
+      const text = shown.toLowerCase().replaceAll("−", "-");
       row.hidden = !words.every((word) => text.includes(word));
     }
     const left = rows.filter((row) => !row.hidden).length;

@@ -1,6 +1,7 @@
 """A page per study: what it shows, verdicts, plots, all runs, provenance, in one file that opens anywhere."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.conclusion import findings
 from capsbench.analysis.contrasts import compare
+from capsbench.analysis.correct_bits import Correct
 from capsbench.analysis.page import contrasts_table, details_of, plots_of, results_table, sheets_of
 from capsbench.analysis.power import in_words
 from capsbench.analysis.tables import build_tables
@@ -19,12 +21,18 @@ from capsbench.run.folder import RunFolder, write_whole
 from capsbench.study import Plan
 
 MOST_BYTES = 2_900_000  # what goes through most mail servers, and opens at once on a telephone
+_LETTERS = 12  # of a sha256 on the page
 _COMPARED = ("same", "better", "worse")
 _ON_THE_PAGE = ("contrasts",)  # tables that the page has in a form of its own
 
 
 def write_report(
-    plan: Plan, runs: pd.DataFrame, folder: Path, provenance: Mapping[str, str], curves: pd.DataFrame | None = None
+    plan: Plan,
+    runs: pd.DataFrame,
+    folder: Path,
+    provenance: Mapping[str, str],
+    curves: pd.DataFrame | None = None,
+    correct: Correct | None = None,
 ) -> Path:
     """Write folder/report.html; returns its path. Plots are those that stand in the folder.
 
@@ -34,6 +42,7 @@ def write_report(
         folder: results/STUDY or a reference, with plots/*.
         provenance: facts in the order in which they are shown, from `summarise_provenance`.
         curves: from `learning_curves`; None where the run folders are not here.
+        correct: which test items the runs got right, see `build_tables`.
     """
     found = cells(plan, runs)
     facts = {
@@ -45,7 +54,7 @@ def write_report(
         "contrasts": contrasts_table(compare(plan.contrasts, runs)),
         "tables": [
             (table, sheets_of(table, found))
-            for name, table in build_tables(plan, runs).items()
+            for name, table in build_tables(plan, runs, correct).items()
             if name not in _ON_THE_PAGE
         ],
         "cells": details_of(plan, found, runs, curves),
@@ -65,34 +74,64 @@ def write_report(
 
 
 def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
-    """Gather what the finished runs rest on: commit, versions, machine, data; several values where runs differ."""
+    """Gather what the finished runs rest on: commits, versions, machine, data; several values where runs differ.
+
+    Items shown: by data set and split, the first letters of the sha256 of the items that were trained or tested on, or
+    how many there are where runs differ, as those with a training set of their own do.
+    """
     facts: dict[str, dict[str, None]] = {}  # an ordered set per fact
-    seconds, starts, ends = 0.0, [], []
+    shown: dict[str, dict[str, set[str]]] = {}
+    records = []
     for run in plan.runs:
-        record = RunFolder.of(results, run.study, run.key).read_record()
+        folder = RunFolder.of(results, run.study, run.key)
+        record = folder.read_record()
         if not record or record["status"] not in ("ok", "diverged") or record["digest"] != run.digest:
             continue
-        seconds += record["seconds"]
-        starts.append(datetime.fromisoformat(record["started"]))
-        ends.append(datetime.fromisoformat(record["finished"]))
-        machine = record["machine"]
-        versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-        for name, value in {
-            "commit": record["commit"],
-            "versions": versions,
-            "machine": f"{machine['device']}; {machine['system']} {machine['release']} {machine['architecture']}",
-            f"data fingerprint ({run.data.name})": record["data"]["fingerprint"],
-            f"not the official files ({run.data.name})": "; ".join(record["data"]["unofficial"]),
-            "threads per run": str(record["config"]["training"]["threads"]),
-        }.items():
+        records.append(record)
+        for name, value in _facts(run.data.name, record, folder).items():
             if value:
                 facts.setdefault(name, {})[value] = None
+        for split, fingerprint in record["data"].get("shown", {}).items():
+            shown.setdefault(run.data.name, {}).setdefault(split, set()).add(fingerprint)
     joined = {name: "; ".join(values) for name, values in facts.items()}
-    wall = (max(ends) - min(starts)).total_seconds() if starts else 0.0
+    items = {
+        f"items shown ({name})": "; ".join(_items(split, found) for split, found in by_split.items())
+        for name, by_split in shown.items()
+    }
+    return joined | items | _largest(records)
+
+
+def _facts(data: str, record: Mapping[str, Any], folder: RunFolder) -> dict[str, str]:
+    machine, path = record["machine"], folder.evaluation_path("accuracy")
+    evaluated = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    of_this = evaluated.get("training_started") == record["started"]
     return {
-        **joined,
-        "training time, sum over all runs": f"{seconds / 60:.1f} min",
+        "commit": record["commit"],
+        "evaluation commit": evaluated.get("commit", "") if of_this else "",
+        "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
+        "machine": f"{machine['device']}; {machine['system']} {machine['release']} {machine['architecture']}",
+        f"fingerprint of the training set as read ({data})": record["data"]["fingerprint"],
+        f"not the official files ({data})": "; ".join(record["data"]["unofficial"]),
+        "threads per run": str(record["config"]["training"]["threads"]),
+    }
+
+
+def _items(split: str, fingerprints: Set[str]) -> str:
+    """Say which items of a split were shown."""
+    if len(fingerprints) > 1:
+        return f"{split}: {len(fingerprints)} different"
+    return f"{split}: {min(fingerprints)[:_LETTERS]}"
+
+
+def _largest(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Say how long the runs took together, and how much memory one took at most, where that was noted."""
+    starts, ends = ([datetime.fromisoformat(record[name]) for record in records] for name in ("started", "finished"))
+    wall = (max(ends) - min(starts)).total_seconds() if records else 0.0
+    peaks = [record["peak_memory_mb"] for record in records if record.get("peak_memory_mb") is not None]
+    return {
+        "training time, sum over all runs": f"{sum(record['seconds'] for record in records) / 60:.1f} min",
         "wall time, first start to last end": f"{wall / 60:.1f} min",
+        **({"largest peak memory of a run": f"{max(peaks):,.0f} MiB"} if peaks else {}),
     }
 
 

@@ -20,7 +20,8 @@ from capsbench.study.data_sets import Clusters
 
 FEWEST = 10  # clusters for an interval
 DRAWS = 4000
-_PLURAL = {"object": "objects", "digit": "digits"}
+_AT_ONCE = 2_000_000  # pairs in a block of draws, 16 MB
+PLURAL = {"object": "objects", "digit": "digits", None: "images"}
 
 Right = np.ndarray | Sequence[np.ndarray]
 
@@ -80,8 +81,8 @@ def cluster_interval(
     Raises:
         ValueError: there are no images or no runs, or the numbers of images differ.
     """
-    wrong = 100 * (1 - _averaged(right))
-    return _resample(wrong, clusters, (level, draws, seed))
+    wrong, runs = times_wrong(right)
+    return resample_all(wrong[np.newaxis], [runs], clusters, level, draws, seed)[0]
 
 
 def cluster_difference(
@@ -100,10 +101,10 @@ def cluster_difference(
     Raises:
         ValueError: as for `cluster_interval`, or the two have different numbers of runs or images.
     """
-    a, b = (np.atleast_2d(np.asarray(each, dtype=bool)) for each in (first, second))
-    if a.shape != b.shape:
-        raise ValueError(f"{a.shape[0]} runs on {a.shape[1]} images, and {b.shape[0]} on {b.shape[1]}: not paired")
-    return _resample(100 * (_averaged(b) - _averaged(a)), clusters, (level, draws, seed))
+    (a, runs), (b, others) = times_wrong(first), times_wrong(second)
+    if (runs, a.shape) != (others, b.shape):
+        raise ValueError(f"{runs} runs on {len(a)} images, and {others} on {len(b)}: not paired")
+    return resample_all((a - b)[np.newaxis], [runs], clusters, level, draws, seed)[0]
 
 
 def mcnemar(first: np.ndarray, second: np.ndarray, clusters: Clusters | None) -> McNemar:
@@ -121,7 +122,7 @@ def mcnemar(first: np.ndarray, second: np.ndarray, clusters: Clusters | None) ->
     if clusters is not None:
         raise InputError(
             f"McNemar's test takes test images as independent, and here several show one {clusters} and are right or "
-            f"wrong together, which makes its p far too small; resample {_PLURAL[clusters]} (cluster_difference)"
+            f"wrong together, which makes its p far too small; resample {PLURAL[clusters]} (cluster_difference)"
         )
     first, second = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
     if first.shape != second.shape or first.ndim != 1:
@@ -131,47 +132,93 @@ def mcnemar(first: np.ndarray, second: np.ndarray, clusters: Clusters | None) ->
     return McNemar(a, b, min(1.0, p))
 
 
-def _averaged(right: Right) -> np.ndarray:
-    """Return the share of runs that got each image right, float64 [N]."""
+def resample_all(
+    wrong: np.ndarray,
+    runs: Sequence[int],
+    clusters: np.ndarray | None,
+    level: float = 0.95,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> list[Resampled]:
+    """Return what `cluster_interval` and `cluster_difference` return, for many cells and pairs of a data set at once.
+
+    Args:
+        wrong: how many runs of each cell got each image wrong, int [K, N]; for a pair, of the first less the second.
+        runs: of each cell, or of either side of each pair, [K].
+        clusters: see `cluster_interval`.
+        level: see `cluster_interval`.
+        draws: see `cluster_interval`.
+        seed: see `cluster_interval`; every cell and pair sees the same draws of pairs of digits.
+
+    Raises:
+        ValueError: there are no images, or the numbers of images differ.
+    """
+    images = wrong.shape[1]
+    ids = None if clusters is None else np.asarray(clusters)
+    if not images or (ids is not None and (len(ids) != images or ids.ndim not in (1, 2))):
+        raise ValueError(f"{images} images, but clusters of shape {None if ids is None else ids.shape}")
+    count = images
+    if ids is not None:
+        names, flat = np.unique(ids, return_inverse=True)
+        count, ids = len(names), flat.reshape(ids.shape)
+    if ids is not None and ids.ndim == 2:
+        shares = list(_by_two(wrong, ids, count, draws, seed))
+    else:
+        shares = [_by_one(row, ids, count, draws, seed) for row in wrong]
+    tail = float(ndtr(math.sqrt(count / (count - 1)) * stdtrit(count - 1, (1 - level) / 2))) if count > 1 else 0.0
+    found = []
+    for row, number, share in zip(wrong, runs, shares, strict=True):
+        errors = 100 * share / number
+        ends = np.quantile(errors, [tail, 1 - tail]) if count >= FEWEST else (math.nan, math.nan)
+        estimate = 100 * int(row.sum()) / (number * images)
+        found.append(Resampled(estimate, float(errors.std()), float(ends[0]), float(ends[1]), count, images))
+    return found
+
+
+def times_wrong(right: Right) -> tuple[np.ndarray, int]:
+    """Return how many runs got each image wrong, int [N], and how many runs there are.
+
+    Raises:
+        ValueError: there are no images or no runs, or the numbers of images differ.
+    """
     runs = np.atleast_2d(np.asarray(right, dtype=bool))
     if runs.ndim != 2 or not runs.size:
         raise ValueError(f"right or wrong of each run and image is needed, not an array of shape {runs.shape}")
-    share: np.ndarray = runs.mean(axis=0)
-    return share
+    wrong: np.ndarray = (~runs).sum(axis=0, dtype=np.int32)
+    return wrong, len(runs)
 
 
-def _resample(values: np.ndarray, clusters: np.ndarray | None, how: tuple[float, int, int]) -> Resampled:
-    """Resample the mean of `values` [N] by clusters; how: level, draws, seed."""
-    level, draws, seed = how
-    ids = np.arange(len(values)) if clusters is None else np.asarray(clusters)
-    if len(ids) != len(values) or ids.ndim not in (1, 2):
-        raise ValueError(f"{len(values)} images, but clusters of shape {ids.shape}")
-    names, flat = np.unique(ids, return_inverse=True)
-    count, numbered, rng = len(names), flat.reshape(ids.shape), np.random.default_rng(seed)
-    means = (_by_one if ids.ndim == 1 else _by_two)(values, numbered, count, draws, rng)
-    low = high = math.nan
-    if count >= FEWEST:
-        tail = float(ndtr(math.sqrt(count / (count - 1)) * stdtrit(count - 1, (1 - level) / 2)))
-        low, high = (float(end) for end in np.quantile(means, [tail, 1 - tail]))
-    return Resampled(float(values.mean()), float(means.std()), low, high, count, len(values))
+# Draws are counts, and all sums below are of whole numbers, exact in any order; numpy promises that the numbers of a
+# RandomState stay what they are. So a table that was committed comes out the same on other machines.
 
 
-def _by_one(values: np.ndarray, ids: np.ndarray, count: int, draws: int, rng: np.random.Generator) -> np.ndarray:
+def _by_one(wrong: np.ndarray, ids: np.ndarray | None, count: int, draws: int, seed: int) -> np.ndarray:
     """Return the mean of each draw of `count` clusters, [draws]."""
-    sums, sizes = np.bincount(ids, values, count), np.bincount(ids, minlength=count)
-    # clusters that are alike need not be told apart: few numbers are drawn, however many images there are
-    alike, often = np.unique(np.stack([sums, sizes], axis=1), axis=0, return_counts=True)
-    times = rng.multinomial(count, often / count, size=draws)  # [draws, kinds]
-    means: np.ndarray = (times @ alike[:, 0]) / (times @ alike[:, 1])
+    if ids is None:
+        sums, often = np.unique(wrong, return_counts=True)
+        sizes = np.ones_like(sums)
+    else:
+        both = np.stack([np.bincount(ids, wrong, count), np.bincount(ids, minlength=count)], axis=1)
+        # clusters that are alike need not be told apart: few numbers are drawn, however many images there are
+        alike, often = np.unique(np.rint(both).astype(np.int64), axis=0, return_counts=True)
+        sums, sizes = alike.T
+    times = np.random.RandomState(seed).multinomial(count, often / count, size=draws)  # [draws, kinds]
+    means: np.ndarray = (times @ sums) / (times @ sizes)
     return means
 
 
-def _by_two(values: np.ndarray, ids: np.ndarray, count: int, draws: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the mean of each draw of `count` clusters, where items [N, 2] belong to two of them; [draws] at most."""
-    found = []
-    for _ in range(draws):
-        times = np.bincount(rng.integers(count, size=count), minlength=count)
-        weights = times[ids[:, 0]] * times[ids[:, 1]]
-        if total := int(weights.sum()):  # else the draw holds no pair
-            found.append(float(weights @ values) / total)
-    return np.array(found)
+def _by_two(wrong: np.ndarray, ids: np.ndarray, count: int, draws: int, seed: int) -> np.ndarray:
+    """Return the mean of each draw of `count` clusters for each row, where items [N, 2] belong to two; [K, draws]."""
+    rng, values, found = np.random.RandomState(seed), np.ascontiguousarray(wrong.T, dtype=float), []
+    first, second = np.ascontiguousarray(ids.T)
+    weights = np.empty((max(1, min(draws, _AT_ONCE // len(ids))), len(ids)))
+    for start in range(0, draws, len(weights)):
+        block = weights[: draws - start]
+        for row in block:
+            times = np.bincount((count * rng.random_sample(count)).astype(np.intp), minlength=count).astype(float)
+            np.multiply(times[first], times[second], out=row)
+        totals = block.sum(axis=1)
+        drawn = totals > 0  # else the draw holds no pair
+        found.append((block @ values)[drawn] / totals[drawn, np.newaxis])
+    means: np.ndarray = np.concatenate(found).T
+    return means

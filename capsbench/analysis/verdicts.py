@@ -18,6 +18,7 @@ Word = Literal["same", "better", "worse", "undecided", "not comparable", "not ru
 
 ENDED = 0.8  # share of the planned runs below which nothing is decided
 MOST_SEEDS = 100  # beyond, "undecided" names no number of seeds
+_UNKNOWN = "how many seeds would decide is not known"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Verdict:
     reason: why, in one line; empty where the numbers say it. difference: ours minus published, in points of error, with
     the 95 % interval low to high; nan where there is none. at_least: how far beyond the rounding of the published value
     that interval begins, for better and worse. seeds_needed: for undecided, how many seeds in all would decide if mean
-    and spread stay as they are; None where no number up to 100 would.
+    and spread stay as they are; None where no such number is known, for a reason that `reason` gives.
     """
 
     word: Word
@@ -113,26 +114,46 @@ def judge(ends: Ends, target: Target, sampling_error: float = 0.0, chance: float
     if ours.std == 0:  # equal errors do not say that the next one is equal too
         ours = replace(ours, std=target.rounding)
     if ours.n == 0:
-        lost = ends.lost if ends.missing < ends.planned else ""
-        return Verdict("undecided" if lost else "not run", lost)
-    difference = Verdict("undecided", ends.lost, ours.mean - target.error)
-    if ours.n < FEWEST:
-        few = f"{ours.n} seed{'s' * (ours.n > 1)} give{'s' * (ours.n == 1)} no interval"
-        return replace(difference, reason=ends.lost or few)
-    low, high = _interval(ours, target, sampling_error, 0.95)
-    found = replace(difference, low=low, high=high)
-    if ours.n < ENDED * ends.planned:
-        return found
+        return Verdict("undecided", _too_few(ends)) if ends.missing < ends.planned else Verdict("not run")
+    found = Verdict("undecided", ends.lost, ours.mean - target.error)
+    if ours.n >= FEWEST:
+        low, high = _interval(ours, target, sampling_error, 0.95)
+        found = replace(found, low=low, high=high)
+    if ours.n < _enough(ends):
+        return replace(found, reason=_too_few(ends))
     word = decide(ours, target, sampling_error)
     if ends.stuck:  # a mean over networks that learnt and others that did not
-        found = replace(found, reason="; ".join(filter(None, (ends.lost, f"{ends.stuck} of {ours.n} stuck at chance"))))
-        word = word if word == "worse" else "undecided"
-        if word == "undecided":
-            return found
+        reason = _and(ends.lost, f"{ends.stuck} of {ours.n} stuck at chance")
+        if word != "worse":
+            return replace(found, reason=f"{reason}: {_UNKNOWN}")
+        found = replace(found, reason=reason)
     if word == "undecided":
-        return replace(found, seeds_needed=_seeds_needed(ours, target, sampling_error))
+        needed = _seeds_needed(ours, target, sampling_error)
+        none = f"{MOST_SEEDS} seeds would not decide if mean and spread stay as they are"
+        return replace(found, seeds_needed=needed, reason=found.reason if needed else _and(found.reason, none))
     beyond = max(low, -high) - target.rounding
     return replace(found, word=word, at_least=beyond if word in ("better", "worse") else math.nan)
+
+
+def _enough(ends: Ends) -> int:
+    """Return how many runs must have ended before anything is decided."""
+    return max(FEWEST, math.ceil(ENDED * ends.planned - 1e-9))
+
+
+def _too_few(ends: Ends) -> str:
+    """Say which runs are lost, and how many more must end; or why that is not known."""
+    n = len(ends.errors)
+    needed = _enough(ends) - n
+    if needed <= ends.missing + ends.failed:
+        return f"{ends.lost}: at least {needed} more must end"
+    if ends.diverged:
+        return f"{ends.lost}: {_UNKNOWN}"
+    few = f"{n} seed{'s' * (n != 1)} give{'s' * (n == 1)} no interval, {FEWEST} are the least"
+    return _and(ends.lost, few)
+
+
+def _and(first: str, second: str) -> str:
+    return "; ".join(filter(None, (first, second)))
 
 
 def _check(errors: Sequence[float], chance: float) -> None:

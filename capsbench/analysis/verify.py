@@ -1,9 +1,9 @@
 """Whether a committed reference is what its runs and its study say, down to the last digit.
 
 What is rebuilt or compared: runs.csv with provenance.yaml (hashes, and what the record of each run holds) and with the
-study; the digests of the study's runs; the tables, byte for byte; the commits, where there is a git history; the
-generated blocks of README.md and docs/, where there is a checkout. Plots are not compared: fonts differ between
-machines.
+study; correct.npz with the errors in runs.csv; the digests of the study's runs; the tables, byte for byte; the
+commits, where there is a git history; the generated blocks of README.md and docs/, where there is a checkout. Plots are
+not compared: fonts differ between machines.
 """
 
 import logging
@@ -22,11 +22,14 @@ from typing import Any
 import pandas as pd
 
 from capsbench.analysis.collect import read_runs, runs_of_plan
+from capsbench.analysis.correct_bits import NAME as CORRECT
+from capsbench.analysis.correct_bits import Correct, unlike
 from capsbench.analysis.reference import (
     AS_RUN,
     PROVENANCE,
     RUNS,
     STUDY,
+    correct_of,
     file_hash,
     is_commit,
     key_of,
@@ -117,7 +120,9 @@ def _verify_folder(folder: Path, findings: Findings) -> None:
     else:
         findings.add(_digests(folder, plan, about["runs"]))
     if not there:
-        findings.add(_tables(folder, plan, runs))
+        correct = correct_of(plan, folder)
+        findings.add(f"{folder / CORRECT}: {key}: {what}" for key, what in unlike(correct, runs).items())
+        findings.add(_tables(folder, plan, runs, correct))
     _commits(folder, about, findings)
 
 
@@ -179,12 +184,12 @@ def _digests(folder: Path, plan: Plan, records: Sequence[Mapping[str, Any]]) -> 
             )
 
 
-def _tables(folder: Path, plan: Plan, runs: pd.DataFrame) -> Iterator[str]:
+def _tables(folder: Path, plan: Plan, runs: pd.DataFrame, correct: Correct | None) -> Iterator[str]:
     """Rebuild the tables and compare them byte for byte; name the first line that differs."""
     committed = folder / "tables"
     with tempfile.TemporaryDirectory() as place:
         rebuilt = Path(place) / "tables"
-        write_tables(plan, runs_of_plan(plan, runs), rebuilt)
+        write_tables(plan, runs_of_plan(plan, runs), rebuilt, correct)
         names = {path.name for path in rebuilt.iterdir()} if rebuilt.exists() else set()
         there = {path.name for path in committed.iterdir()} if committed.exists() else set()
         for name in sorted(names | there):

@@ -235,10 +235,10 @@ def tables(study: str | None, results: Path, file: Path | None) -> None:
     from capsbench.analysis.reference import redraw_tables
     from capsbench.analysis.tables import terminal_summary
 
-    plan, runs, folder, _ = _runs(study, results, file)
+    plan, runs, folder, source = _runs(study, results, file)
     if file is None:
         write_runs(runs, folder / "runs.csv")
-    for name, paths in redraw_tables(plan, runs, folder).items():
+    for name, paths in redraw_tables(plan, runs, folder, source).items():
         log.info(f"{name}: {', '.join(map(str, paths))}")
     log.info(f"\n{terminal_summary(plan, runs, folder / 'report.html')}")
 

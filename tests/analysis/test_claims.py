@@ -1,7 +1,10 @@
 """What the papers claim, held against hand-made runs with known answers."""
 
+import math
+
 import pytest
-from studies import FULL, NOVEL
+from scipy import stats
+from studies import FULL, NOVEL, PAIRS
 
 from capsbench.analysis.claims import check_claims
 from capsbench.analysis.collect import collect
@@ -64,6 +67,57 @@ def test_a_claim_of_less_error_rests_on_the_interval_of_the_paired_difference(ch
 )
 def test_a_claim_of_no_difference_rests_on_a_margin(checked, differences, verdict):
     assert checked(SAME, WITHOUT, differences).verdict == verdict
+
+
+PAIRED = PAIRS.replace("{model: capsnet, grid", "{model: capsnet, options: {decoder: fully_connected}, grid")
+
+
+@pytest.mark.parametrize(("pairs", "verdict"), [(539, "undecided"), (100_000, "supported")])
+def test_the_draw_of_the_test_pairs_belongs_into_the_interval(make_plan, write_run, results, pairs, verdict):
+    plan = make_plan(PAIRED)
+    for run in plan.runs:
+        write_run(run, error=5.2 + run.seed / 10 if run.variant.endswith("3") else 7.5 + run.seed / 5)
+    runs = collect(plan, results).assign(test_images=pairs)
+    (found,) = (r for r in check_claims(plan, runs) if r.claim.id == "S17-iterations-multimnist")
+    assert found.verdict == verdict
+    of_test = sum(share * (1 - share) / pairs for share in (0.053, 0.077))  # means over the seeds
+    half = stats.t.ppf(0.975, 2) * math.sqrt(0.1**2 / 3 + 100**2 * of_test)
+    assert (found.found["low"], found.found["high"]) == pytest.approx((-2.4 - half, -2.4 + half))
+    p = 2 * stats.t.sf(2.4 / (half / stats.t.ppf(0.975, 2)), 2)
+    assert found.found["p"] == pytest.approx(p)
+
+
+def test_where_all_test_items_are_the_papers_the_interval_is_that_of_the_paired_differences(checked):
+    differences = [-0.04, -0.05, -0.03, -0.04, -0.05]
+    found = checked(LOWER, WITH, differences).found
+    expected = stats.ttest_1samp(differences, 0)
+    assert found["p"] == pytest.approx(expected.pvalue)
+    assert (found["low"], found["high"]) == pytest.approx(tuple(expected.confidence_interval()))
+
+
+def test_the_claims_of_a_study_are_corrected_together(make_plan, write_run, results):
+    """p = 0.03 for the iterations: shown alone, not beside a claim about the CNN that this study tests as well."""
+    iterations = [-0.04, -0.09, -0.01, -0.03, -0.08]
+    alone = stats.ttest_1samp(iterations, 0).pvalue
+    assert 0.025 < alone < 0.05
+    for text, verdict in ((WITH, "supported"), (WITH + "  cnn: {model: cnn_sabour_mnist}\n", "undecided")):
+        plan = make_plan(text)
+        for run in plan.runs:
+            ours = {"capsnet-iterations3": iterations[run.seed], "cnn": iterations[run.seed] + (-1) ** run.seed / 10}
+            write_run(run, error=0.5 + ours.get(run.variant, 0.0))
+        found = {r.claim.id: r for r in check_claims(plan, collect(plan, results)) if r.a is not None}
+        assert found[LOWER].verdict == verdict
+    assert set(found) == {LOWER, "S17-cnn-mnist"}
+    assert found[LOWER].found["high"] < 0
+    assert found[LOWER].found["p_holm"] == pytest.approx(2 * alone)
+    assert all(word in found[LOWER].reason for word in ("Holm", "2 claims", "p = 0.0"))
+    assert found["S17-cnn-mnist"].verdict == "undecided"
+
+
+def test_a_claim_of_no_difference_and_one_that_is_not_compared_have_no_corrected_p(checked):
+    assert math.isnan(checked(SAME, WITHOUT, [0.01, -0.01, 0.0, 0.01, -0.01]).found["p_holm"])
+    short = WITH.replace("{decoder", "{conv_channels: 8, decoder")
+    assert math.isnan(checked(LOWER, short, [-0.04, -0.05, -0.03, -0.04, -0.05]).found["p_holm"])
 
 
 def test_a_claim_says_which_seeds_are_missing(checked):

@@ -73,7 +73,7 @@ def test_a_contrast_whose_interval_holds_zero_never_has_a_direction(concluded, s
     for row in unshown.itertuples():
         (item,) = sentences_on(said, row.contrast)
         assert not DIRECTIONS.search(item), item
-        assert re.search(r"between [-+0-9.]+ and [-+0-9.]+ points", item), item
+        assert re.search(r"between [−+]?[0-9.]+ and [−+]?[0-9.]+ points", item), item
 
 
 def test_what_was_shown_comes_first_with_its_interval(concluded):

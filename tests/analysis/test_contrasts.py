@@ -182,12 +182,12 @@ UNCLEAR = PairedSummary(5, 0.2, 0.5, -0.4, 0.8, 0.4, 0.37)
     [
         (LOWER, 0.008, "lower by 1.20 to 3.40 points (five seeds, paired)"),
         (PairedSummary(12, 2.3, 0.9, 1.2, 3.4, 0.004, 0.05), 0.008, "higher by 1.20 to 3.40 points (12 seeds, paired)"),
-        (UNCLEAR, 0.8, "no difference was shown: between -0.40 and +0.80 points (five seeds, paired)"),
+        (UNCLEAR, 0.8, "no difference was shown: between −0.40 and +0.80 points (five seeds, paired)"),
         (PairedSummary(3, -0.357, 0.01, -0.385, -0.328, 0.001, 0.99), 0.01, "lower by 0.328 to 0.385 points"),
         (PairedSummary(3, -1.0, 0.4, -2.0, -0.0004, 0.049, 0.8), 0.049, "lower by 0.0004 to 2.0000 points"),
         (PairedSummary(3, 0.0, 0.0, identical=True), math.nan, "identical in all three seeds"),
         (PairedSummary(1, 0.0, math.nan, identical=True), math.nan, "identical in the one seed"),
-        (PairedSummary(2, -0.3, 0.1), math.nan, "-0.30 points: too few seeds for an interval (two seeds, paired)"),
+        (PairedSummary(2, -0.3, 0.1), math.nan, "−0.30 points: too few seeds for an interval (two seeds, paired)"),
         (PairedSummary(3, 0.1, 0.0, constant=True), math.nan, "+0.10 points in every seed: no interval"),
         (PairedSummary(0, math.nan, math.nan), math.nan, "no seed to compare"),
     ],
@@ -243,6 +243,7 @@ def test_the_csv_holds_the_numbers(written):
     assert float(rows[0]["mean"]) == pytest.approx(0.115)
     assert float(rows[1]["mean"]) == pytest.approx(0.12)
     assert rows[1]["differences"].startswith("0: 0.1; 1: 0.11; 2: 0.12")
+    assert csv.read_text(encoding="utf-8").isascii()  # minus signs are hyphens there
     p = [float(row["p"]) for row in rows]
     assert min(float(row["p_holm"]) for row in rows) == pytest.approx(2 * min(p))
 
@@ -258,12 +259,12 @@ def test_markdown_says_what_was_shown_and_on_what(written):
     below = text.split("\n\n", 1)[1]
     for fact in (
         "Study 'five'", "equal seeds", "the probability", "paired t test", "Holm",
-        "digits: handwritten digits of scikit-learn, a stand-in for mnist",
+        "digits: handwritten digits of scikit-learn in the place of mnist",
         "copy: not the official files (runs.csv has their checksums): train-images.",
         "iterations 2 diverged in 1 seed",
     ):  # fmt: skip
         assert fact in below
-    assert "copy: MNIST, a stand-in" not in below
+    assert "copy: MNIST in the place" not in below
 
 
 def test_latex_has_five_columns_and_is_escaped(written):
@@ -274,7 +275,7 @@ def test_latex_has_five_columns_and_is_escaped(written):
     rows = [line for line in body.splitlines() if line.endswith(r"\\")]
     assert {line.count("&") for line in rows if "multicolumn" not in line} == {4}
     assert r"\multicolumn{5}{@{}l}{\emph{iterations\_2}}" in body
-    assert "digits: CapsNet: iterations 2 against 1 & +0.115 [+0.094, +0.136] & " in body
+    assert "digits: CapsNet: iterations 2 against 1 & +0.115 [+0.094,~+0.136] & " in body
     assert {"±", "†", "<"}.isdisjoint(body.replace("$<$", "").replace(">{", ""))
     for rule in (r"\toprule", r"\bottomrule", r"\label{tab:contrasts}", r"\begin{table*}", r"\end{table*}"):
         assert body.count(rule) == 1

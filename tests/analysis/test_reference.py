@@ -3,16 +3,33 @@ import json
 import logging
 import subprocess
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from hand_made import all_but, leave_items
 
 from capsbench.analysis.collect import collect, read_runs, write_runs
 from capsbench.analysis.correct_bits import read_correct
 from capsbench.analysis.plots import NEED_RUN_FOLDERS
 from capsbench.analysis.reference import read_reference, redraw, write_reference
 from capsbench.analysis.tables import table_names
+from capsbench.cli.commands import main
 from capsbench.errors import InputError
+
+EVERY_KIND = """\
+name: small_study
+seeds: [0, 1]
+training: {epochs: 1}
+plots: [error_by_variant]
+experiments:
+  norb: {data: {name: smallnorb}}
+  moved: {data: {name: affdigits}}
+  pairs: {data: {name: multidigits}}
+  plain: {data: {name: digits}}
+variants: {a: {model: capsnet}, b: {model: cnn_matched}}
+contrasts: {both: [{a: a, b: b}]}
+"""
 
 
 @pytest.fixture
@@ -139,6 +156,38 @@ def test_a_reference_is_redrawn_from_its_files_alone(plan, write_run, refer, tmp
     (said,) = [message for message in caplog.messages if "without run folders" in message]
     for name in set(NEED_RUN_FOLDERS) & set(plan.study.plots):
         assert name in said
+
+
+def test_intervals_over_test_items_are_the_same_without_run_folders(make_plan, write_run, tmp_path, results):
+    """From the command line: from the run folders, as a reference, and from that reference alone."""
+    plan = make_plan(EVERY_KIND)
+    digits = np.arange(1000) // 20
+    about = {
+        "norb": {"factor_instance": np.arange(1000) // 200}, "moved": {"digits": digits},
+        "pairs": {"digits": np.stack([digits, np.arange(1000) % 50], axis=1)}, "plain": {},
+    }  # fmt: skip
+    for number, run in enumerate(plan.runs):
+        folder = write_run(run, error=10 + number)
+        leave_items(folder, all_but(100 + 10 * number, 1000, first=7 * number), **about[run.experiment])
+    target = results / "reference/small_study"
+    write_reference(plan, results, collect(plan, results), target)
+    names = [f"test_items.{ending}" for ending in ("csv", "md", "tex")]
+    assert main(["tables", str(plan.path), "--results", str(results)]) == 0
+    from_folders = {name: (results / "small_study/tables" / name).read_bytes() for name in names}
+    numbers = pd.read_csv(results / "small_study/tables/test_items.csv")
+    assert numbers["items_low"].notna().all()
+    assert numbers["clusters"].tolist() == [25, 25, 50, 50, 50, 50, 1000, 1000, 25, 50, 50, 1000]
+    assert {name: (target / "tables" / name).read_bytes() for name in names} == from_folders
+
+    (results / "small_study").rename(tmp_path / "lost")
+    for name in names:
+        (target / "tables" / name).unlink()
+    (target / "report.html").unlink()
+    assert main(["tables", "--runs", str(target / "runs.csv")]) == 0
+    assert {name: (target / "tables" / name).read_bytes() for name in names} == from_folders
+    assert main(["report", "--runs", str(target / "runs.csv")]) == 0
+    page = (target / "report.html").read_text(encoding="utf-8")
+    assert "25 objects" in page and "50 digits" in page and "Intervals over test items" in page
 
 
 def test_runs_need_their_study(plan, write_run, refer, make_plan, study_text):

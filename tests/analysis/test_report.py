@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import sys
@@ -120,8 +121,13 @@ def test_the_question_and_the_conclusion_stand_first(half_done, page_of, results
 
 def test_the_verdict_stands_beside_our_number(half_done, page_of):
     page = page_of(half_done)
-    assert [word.strip() for word in page.rows[0]][:3] == ["variant", "ours (error %)", "verdict"]
-    assert page.row("capsnet-iterations1")[:3] == ["capsnet-iterations1 digits", "1.50 ± 0.00", "not comparable"]
+    heads = [word.strip().replace("\xa0", " ") for word in page.rows[0]]
+    assert heads[:3] == ["variant", "ours (error %)", "verdict"]
+    row = page.row("capsnet-iterations1")
+    assert row[:3] == ["capsnet-iterations1 digits", "1.50 ± 0.00 [1.50, 1.50]", "not comparable"]  # its own interval
+    assert "95 % interval" not in heads  # beside a difference it would look like that of the difference
+    assert row[heads.index("why")].startswith("digits is not mnist, and ")
+    assert re.search(r"and (\d+) more", row[heads.index("why")])[1] == str(row[heads.index("why")].count(";") + 1)
     assert "3 of 3" in page.row("capsnet-iterations1")
     assert "1 of 3 1 diverged" in page.row("capsnet-iterations3")
     assert page.row("cnn_matched")[:3] == ["cnn_matched digits", "-", "not run"]
@@ -155,7 +161,7 @@ def test_without_run_folders_the_page_has_no_curves(half_done, results):
     path = write_report(half_done, collect(half_done, results), results / "small_study", {"commit": "0123"})
     page = Page(path.read_text(encoding="utf-8"))
     assert "svg" not in page.tags
-    assert page.row("capsnet-iterations1")[1] == "1.50 ± 0.00"
+    assert page.row("capsnet-iterations1")[1].startswith("1.50 ± 0.00")
     assert "0123" in page.words["dd"]
 
 
@@ -218,7 +224,7 @@ def test_the_page_holds_the_provenance(half_done, page_of):
         "commit": "0123456789abcdef0123456789abcdef01234567",
         "versions": "python 3.11.7, torch 2.14.1",
         "machine": "a processor; Linux 6 x86_64",
-        "data fingerprint (digits)": "f" * 64,
+        "fingerprint of the training set as read (digits)": "f" * 64,
         "threads per run": "1",
         "training time, sum over all runs": "7.5 min",
         "wall time, first start to last end": "2.0 min",
@@ -235,6 +241,31 @@ def test_provenance_names_all_values_where_runs_differ(plan, write_run, results)
     facts = summarise_provenance(plan, results)
     assert facts["commit"] == f"{'a' * 40}; {'b' * 40}"
     assert facts["training time, sum over all runs"] == "4.5 min"
+
+
+def test_provenance_names_the_items_that_were_shown_and_what_evaluated_them(plan, write_run, results):
+    seeds = {0: "a" * 64, 1: "b" * 64, 2: "c" * 64}
+    for place, run in enumerate(plan.runs):
+        data = {"fingerprint": "f" * 64, "train_images": 9, "epoch_images": 9, "unofficial": []}
+        data["shown"] = {"train": seeds[run.seed], "test": "0123456789abcdef" * 4}
+        memory = {} if place == 0 else {"peak_memory_mb": 600.4 + place}
+        folder = write_run(run, data=data, **memory)
+        path = folder.evaluation_path("accuracy")
+        about = json.loads(path.read_text()) | {"commit": "d" * 40}
+        about["training_started"] = "1999-01-01T00:00:00Z" if place == 1 else about["training_started"]
+        about["commit"] = "e" * 40 if place == 1 else about["commit"]  # it belongs to a training before this one
+        path.write_text(json.dumps(about))
+    facts = summarise_provenance(plan, results)
+    assert facts["items shown (digits)"] == "train: 3 different; test: 0123456789ab"
+    assert facts["evaluation commit"] == "d" * 40
+    assert facts["largest peak memory of a run"] == "608 MiB"
+
+
+def test_provenance_of_older_runs_leaves_out_what_they_did_not_note(plan, write_run, results):
+    write_run(plan.runs[0])
+    assert not {"evaluation commit", "items shown (digits)", "largest peak memory of a run"} & {
+        *summarise_provenance(plan, results)
+    }
 
 
 def test_the_page_names_the_files_that_are_not_official(plan, write_run, page_of):

@@ -95,6 +95,18 @@ def test_tables_sort_by_number_and_return_to_the_order_of_the_study(browser, pag
     assert browser.problems == []
 
 
+def test_reasons_open_at_a_click_and_keep_rows_low(browser, page):
+    browser.open(page, 1400)
+    heights = "[...document.querySelectorAll('#results tbody tr')].map((row) => row.getBoundingClientRect().height)"
+    assert max(browser.run(heights)) < 90  # three lines of a name, and the experiment
+    reason = "document.querySelector('#results td.why details')"
+    summary, whole = browser.run(f"[{reason}.innerText, {reason}.textContent]")
+    assert summary.startswith("digits is not mnist, and ")
+    assert "300,000" not in summary and "300,000" in whole
+    browser.run(f"{reason}.querySelector('summary').click()")
+    assert browser.run(f"{reason}.innerText").replace("\n", "") == whole.replace("\n", "")
+
+
 def test_tables_are_filtered_by_words(browser, page):
     browser.open(page, 1400)
     typed = """
@@ -103,6 +115,7 @@ def test_tables_are_filtered_by_words(browser, page):
     """
     assert browser.run(typed.format("CAPSNET digits")) == "2 of 4 rows"
     assert all("capsnet" in text for text in browser.run(COLUMN.format(0)))
+    assert browser.run(typed.format("300,000")) == "3 of 4 rows"  # a reason that is not open
     assert browser.run(typed.format("")) == ""
     assert len(browser.run(COLUMN.format(0))) == 4
 

@@ -34,9 +34,44 @@ def test_cases_that_break_a_naive_verdict(ends, target, word):
 
 
 def test_what_is_lost_is_said():
-    assert judge(Ends([0.25, 0.25], diverged=1), S17).reason == "1 of 3 diverged"
-    assert judge(Ends([0.25, 0.25], missing=1), S17).reason == "1 of 3 not run yet"
+    assert judge(Ends([0.25, 0.25], diverged=1), S17).reason.startswith("1 of 3 diverged")
+    assert judge(Ends([0.25, 0.25], missing=1), S17).reason.startswith("1 of 3 not run yet")
     assert judge(Ends([0.25] * 5, failed=1), S17).reason == "1 of 6 failed"
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (Ends([0.25, 0.25], missing=1), "1 of 3 not run yet: at least 1 more must end"),
+        (Ends([0.25, 0.25], missing=3), "3 of 5 not run yet: at least 2 more must end"),  # four of five
+        (Ends([0.25] * 3, missing=7), "7 of 10 not run yet: at least 5 more must end"),
+        (Ends([0.25, 0.25], failed=1), "1 of 3 failed: at least 1 more must end"),
+        (Ends([], failed=1, missing=1, diverged=1), "how many seeds would decide is not known"),
+        (Ends([0.25] * 3, diverged=2), "2 of 5 diverged: how many seeds would decide is not known"),
+        (Ends([0.25] * 5, stuck=2), "2 of 5 stuck at chance: how many seeds would decide is not known"),
+        (Ends([0.25, 0.25]), "2 seeds give no interval, 3 are the least"),
+        (Ends([0.25], missing=1), "1 of 2 not run yet; 1 seed gives no interval, 3 are the least"),
+        (Ends([0.15, 0.25, 0.35] * 2), "100 seeds would not decide"),
+    ],
+)
+def test_undecided_says_how_many_runs_would_decide_or_why_that_is_not_known(ends, said):
+    found = judge(ends, ONE_RUN)
+    assert (found.word, found.seeds_needed) == ("undecided", None)
+    assert said in found.reason
+
+
+@pytest.mark.parametrize("planned", range(3, 41))
+def test_as_many_more_runs_as_are_named_are_enough_and_no_fewer(planned):
+    for ended in range(planned):
+        reason = judge(Ends([0.25] * ended, missing=planned - ended), S17).reason
+        more = int(reason.split("at least ")[1].split(" ")[0]) if "at least" in reason else 0
+        assert (ended == 0 and not reason) or (
+            judge(Ends([0.25] * (ended + more), missing=planned - ended - more), S17).word == "same"
+        )
+        assert (
+            more == 0
+            or judge(Ends([0.25] * (ended + more - 1), missing=planned - ended - more + 1), S17).word != "same"
+        )
 
 
 @pytest.mark.parametrize(("diverged", "word"), [(1, "same"), (2, "undecided")])

@@ -6,8 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from hand_made import all_but, leave_items
 
 from capsbench.analysis.collect import collect, read_runs
 from capsbench.analysis.reference import RUNS, read_reference, redraw_tables, seal, write_reference
@@ -19,9 +21,11 @@ IN_TABLES = "contrasts.csv"
 
 @pytest.fixture
 def folder(plan, write_run, results, monkeypatch):
-    """The reference of nine runs, one of which diverged."""
+    """The reference of nine runs, one of which diverged; the others have 7, 8, ... of 700 images wrong."""
     for number, run in enumerate(plan.runs):
-        write_run(run, "diverged" if number == 4 else "ok", error=1 + number / 7, commit="0" * 40)
+        left = write_run(run, "diverged" if number == 4 else "ok", error=1 + number / 7, commit="0" * 40)
+        if number != 4:
+            leave_items(left, all_but(7 + number, 700, first=number))
     for name in ("write_plots", "write_report"):  # plots and page are not verified
         monkeypatch.setattr(f"capsbench.analysis.reference.{name}", lambda *_: [])
     target = results / "reference/small_study"
@@ -91,6 +95,38 @@ def test_a_change_that_leaves_every_value_is_named_as_a_change_of_the_file(folde
     text = (folder / RUNS).read_bytes().replace(b"\r\n", b"")
     (folder / RUNS).write_bytes(text.replace(b"small_study,", b'"small_study",', 1))
     assert [line.split(": ")[0] for line in problems(folder)] == [str(folder / RUNS)]
+
+
+def flip_bit(folder: Path, key: str) -> None:
+    """Turn one item of a run from right to wrong, or back, in correct.npz."""
+    with np.load(folder / "correct.npz") as file:
+        arrays = dict(file)
+    arrays[f"right/{key}"][50] ^= 1
+    with (folder / "correct.npz").open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def test_a_flipped_bit_in_what_a_run_got_right_is_named(folder):
+    key = "digits/cnn_matched/seed0"
+    flip_bit(folder, key)
+    found = problems(folder)
+    assert f"{folder / 'correct.npz'}: was changed" in found[0]
+    assert f"{key}: 14 of 700 test items are wrong, but its error is 1.85714 %" in found[1]
+    assert all(f"{folder / 'tables/test_items'}" in line for line in found[2:])
+    assert len(found) == 5
+    seal(folder)  # somebody who makes the hash agree
+    assert problems(folder) == found[1:]
+    redraw_tables(*read_reference(folder / RUNS), folder)  # and the tables
+    assert problems(folder) == [found[1]]
+
+
+def test_items_of_a_run_that_is_not_there_are_named(folder):
+    with np.load(folder / "correct.npz") as file:
+        arrays = dict(file)
+    arrays["right/digits/nosuch/seed0"] = arrays["right/digits/cnn_matched/seed0"]
+    with (folder / "correct.npz").open("wb") as file:
+        np.savez_compressed(file, **arrays)
+    assert any("digits/nosuch/seed0: is no run of runs.csv" in line for line in problems(folder))
 
 
 @pytest.mark.parametrize("ending", ["csv", "md", "tex"])

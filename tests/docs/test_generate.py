@@ -135,7 +135,7 @@ def test_found_has_one_bullet_per_contrast_and_says_what_the_intervals_are(refer
     ("first", "second", "words"),
     [
         ([1.0, 2.0, 3.0], [1.1, 1.9, 3.05], ["**No difference was shown** between A and B", "3 seeds"]),
-        ([1.0, 2.0, 3.0], [1.5, 2.52, 3.48], ["A had a **lower error** than B", "-0.500 points"]),
+        ([1.0, 2.0, 3.0], [1.5, 2.52, 3.48], ["A had a **lower error** than B", "−0.500 points"]),
         ([1.5, 2.52, 3.48], [1.0, 2.0, 3.0], ["A had a **higher error** than B", "+0.500 points"]),
         ([1.0, 2.0], [1.5, 2.5], ["**Too few seeds** to compare A and B", "2 on digits"]),
         ([1.0, 2.0, 3.0, None], [1.5, 2.52, 3.48, 1.0], ["3 seeds, 1 of 4 without a result"]),
@@ -203,9 +203,16 @@ def test_the_error_of_guessing(data_set):
     assert findings.chance_error(data_set) == pytest.approx(expected[data_set])
 
 
-def test_files_that_are_not_official_are_called_a_copy():
-    assert findings.data_title(runs({"a": [1.0]}), "digits") == "digits"
-    assert findings.data_title(runs({"a": [1.0]}, unofficial="a JPEG copy"), "digits") == "digits copy"
+@pytest.mark.parametrize(
+    ("unofficial", "title"),
+    [
+        (None, "digits"),
+        ("digits (JPEG-75 copy): train.mat: md5 12, the official file has 34", "digits (JPEG-75 copy)"),
+        ("train.mat: md5 12, the official file has 34", "digits, not the official files"),
+    ],
+)
+def test_files_that_are_not_official_are_called_what_they_are(unofficial, title):
+    assert findings.data_title(runs({"a": [1.0]}, unofficial=unofficial), "digits") == title
 
 
 # the other blocks
@@ -311,13 +318,13 @@ def test_contrasts_are_bold_where_their_interval_and_holm_leave_out_zero(referen
         columns
         + "a,one,mnist,x against y,5,-1.0,-1.5,-0.5,0.01,lower,\n"
         + "a,one,mnist,x against z,5,-1.0,-1.9,-0.1,0.06,not shown,\n"
-        + "a,two,smallnorb,x against y,5,0.2,-0.5,0.9,0.9,no difference,a copy\n"
+        + "a,two,smallnorb,x against y,5,0.2,-0.5,0.9,0.9,no difference,smallNORB (JPEG-75 copy): a.mat: md5 1\n"
         + "b,one,mnist,u against v,2,0.2,,,,too few seeds,\n"
     )
     text = generate.contrasts(reference, "tiny", "a")
-    assert "| error of the first minus that of the second | MNIST | smallNORB copy |" in text
-    assert "| x against y | **-1.00 [-1.50, -0.50]** | +0.20 [-0.50, +0.90] |" in text
-    assert "| x against z | -1.00 [-1.90, -0.10] |  |" in text
+    assert "| error of the first minus that of the second | MNIST | smallNORB (JPEG-75 copy) |" in text
+    assert "| x against y | **−1.00 [−1.50, −0.50]** | +0.20 [−0.50, +0.90] |" in text
+    assert "| x against z | −1.00 [−1.90, −0.10] |  |" in text
     assert "u against v" not in text
     assert "| u against v | too few seeds |  |" in generate.contrasts(reference, "tiny")
     with pytest.raises(ValueError, match="no family of contrasts c"):

@@ -1,6 +1,9 @@
 """Differences between variants at equal seeds, a row per contrast, grouped by family, a panel per experiment."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from capsbench.analysis.contrasts import SIGNIFICANT, compare, digits_for, number
+from capsbench.analysis.cells import Cell, cells
+from capsbench.analysis.contrasts import SIGNIFICANT, compare, digits_for, interval_of_difference, number
 from capsbench.analysis.plots.forest import Row, draw_forest, forest_height, order_of
 from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of
 from capsbench.analysis.plots.style import INK, QUIET, styled
@@ -17,6 +21,7 @@ from capsbench.analysis.published_values import read_published
 from capsbench.study import Data, Plan
 
 DEFAULT_MARGIN = 0.1  # points, where no paper has a value
+_COMPARED = ("same", "better", "worse", "undecided")
 
 
 @styled
@@ -27,13 +32,17 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
     table = compare(plan.contrasts, runs)
     if not table["n"].any():
         return nothing("no seed with results of both variants of a contrast")
+    there = cells(plan, runs)
     panels, layouts = [], []
     for experiment in order_of(table, "experiment"):
-        margin, source = margin_of(plan.data[experiment])
+        margin = margin_of(plan.data[experiment], [cell for cell in there if cell.experiment == experiment])
         layouts.append(_rows(plan, table[table["experiment"] == experiment], margin))
-        title = f"{title_of(plan, experiment, runs)}\nband: ±{margin:g} points, {source}"
+        title = title_of(plan, experiment, runs)
+        if any(row.margin for row in layouts[-1]):
+            title += f"\nband: ±{margin.points:g} points, {margin.source}"
         panels.append(Panel(title, forest_height(layouts[-1]), below=0.24))
-    panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=_legend())
+    legend = _legend(any(row.margin for row in chain(*layouts)))
+    panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=legend)
     note = "On the right: mean difference [95 % interval] in points. An arrow: goes on beyond the panel."
     figure, axes = lay_out(panels, left=0.17, note=note)
     for (axis,), layout in zip(axes, layouts, strict=True):
@@ -42,26 +51,54 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
     return figure
 
 
-def margin_of(data: Data) -> tuple[float, str]:
-    """Return the margin in points within which two errors on a data set count as the same, and what it rests on.
+@dataclass(frozen=True)
+class Margin:
+    """Within how many points two errors count as the same, 0 where nothing says so; and what it rests on.
 
-    It is the smallest margin of the values that papers have for this task, else one that this project chose.
+    variants: those that it is about; None for all.
     """
+
+    points: float = 0.0
+    source: str = ""
+    variants: frozenset[str] | None = None
+
+    def of(self, *variants: str) -> float:
+        """Return the margin of a difference between variants; 0 where it is about none of them."""
+        return self.points if self.variants is None or self.variants.intersection(variants) else 0.0
+
+
+def margin_of(data: Data, there: Sequence[Cell]) -> Margin:
+    """Return the margin of differences between variants.
+
+    It is the smallest margin of the published values that variants can be compared with, for differences from one of
+    these. A margin of 0.05 points that was written down for an error of 0.25 % says nothing of a network at 20 %: where
+    papers have values for the task and nothing can be compared with them, there is none. Where papers have no value,
+    this project chose one.
+
+    Args:
+        data: of the experiment.
+        there: its cells.
+    """
+    compared = {cell.variant: cell.published for cell in there if cell.published and cell.verdict.word in _COMPARED}
+    if compared:
+        least = min(compared.values(), key=lambda value: value.margin)
+        source = f"the margin of {least.paper}'s {least.error:g} %"
+        return Margin(round(least.margin, 4), source, frozenset(compared))
+    return Margin() if _has_values(data) else Margin(DEFAULT_MARGIN, "chosen, as no paper has a value here")
+
+
+def _has_values(data: Data) -> bool:
+    """Tell whether papers have a value for a task."""
     options = data.options.model_dump()
-    values = [
-        value
-        for value in read_published()
-        if value.data_set == data.name
+    return any(
+        value.data_set == data.name
         and value.attack is None
         and all(options.get(name) == wanted for name, wanted in value.requirements.get("task", {}).items())
-    ]
-    if not values:
-        return DEFAULT_MARGIN, "chosen, as no paper has a value here"
-    least = min(values, key=lambda value: value.margin)
-    return round(least.margin, 4), f"the margin of {least.paper}'s {least.error:g} %"
+        for value in read_published()
+    )
 
 
-def _rows(plan: Plan, table: pd.DataFrame, margin: float) -> list[Row]:
+def _rows(plan: Plan, table: pd.DataFrame, margin: Margin) -> list[Row]:
     rows = []
     for family in order_of(table, "family"):
         rows.append(Row(_family(plan, family), heading=True))
@@ -69,11 +106,11 @@ def _rows(plan: Plan, table: pd.DataFrame, margin: float) -> list[Row]:
     return rows
 
 
-def _row(found: Any, margin: float) -> Row:
+def _row(found: Any, margin: Margin) -> Row:
     return Row(
         found.contrast, _in_numbers(found), found.mean, found.low, found.high,
-        points=list(found.differences.values()), margin=margin, filled=bool(found.p_holm < SIGNIFICANT),
-        quiet=found.n == 0,
+        points=list(found.differences.values()), margin=margin.of(found.a, found.b),
+        filled=bool(found.p_holm < SIGNIFICANT), quiet=found.n == 0,
     )  # fmt: skip
 
 
@@ -89,18 +126,16 @@ def _family(plan: Plan, family: str) -> str:
 def _in_numbers(row: Any) -> str:
     seeds = "" if row.n in (0, row.planned) else f"\n{row.n} of {row.planned} seeds"
     if math.isnan(row.low):
-        text = str(row.shows).split(" (")[0].split(":")[0].split(";")[0]
-        return text.replace("-", "−") + seeds
-    digits = digits_for(row.low, row.high)
-    mean, low, high = (number(value, digits) for value in (row.mean, row.low, row.high))
-    return f"{mean}\u00a0[{low},\u00a0{high}]".replace("-", "−") + seeds
+        return str(row.shows).split(" (")[0].split(":")[0].split(";")[0] + seeds
+    mean = number(row.mean, digits_for(row.low, row.high))
+    return f"{mean} {interval_of_difference(row.low, row.high)}".replace(" ", "\u00a0") + seeds
 
 
-def _legend() -> list[Any]:
+def _legend(banded: bool) -> list[Any]:
     form: dict[str, Any] = {"color": INK, "linewidth": 1.0, "marker": "D", "markersize": 4.2}
-    return [
+    shown = [
         Line2D([], [], **form, label="mean, 95 % interval, Holm p < 0.05"),
         Line2D([], [], **form, markerfacecolor="white", label="p not below that, or none"),
         Line2D([], [], color=QUIET, linestyle="", marker="o", markersize=3.2, alpha=0.6, label="a seed"),
-        Patch(color="0.87", linewidth=0, label="counts as no difference"),
     ]
+    return [*shown, Patch(color="0.87", linewidth=0, label="counts as no difference")] if banded else shown

@@ -1,6 +1,8 @@
 """Our errors minus the published ones, a row per cell that has a published value, a panel per experiment."""
 
 import math
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,10 @@ _SETTLED = ("same", "better", "worse")
 
 @styled
 def plot_published(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figure:
-    """Forest plot: test error minus the published one with its 95 % interval; what cannot be compared is grey."""
+    """Forest plot: test error minus the published one with its 95 % interval.
+
+    What cannot be compared is grey and hollow, and has no band: no margin was written down for it.
+    """
     found = [cell for cell in cells(plan, runs) if cell.published is not None]
     if not found:
         return nothing("no variant of the study has a published value")
@@ -34,7 +39,7 @@ def plot_published(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
         Panel(title_of(plan, experiment, runs), forest_height(rows), below=0.24)
         for experiment, rows in zip(experiments, layouts, strict=True)
     ]
-    panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=_legend())
+    panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=_legend([*chain(*layouts)]))
     left_out = len(found) - len(shown)
     note = f"Not shown: {left_out} more, without results on the paper's data set." if left_out else ""
     figure, axes = lay_out(panels, left=0.17, note=note)
@@ -54,18 +59,22 @@ def _row(cell: Cell, color: str) -> Row:
         str(verdict) + ended,
         verdict.difference, verdict.low, verdict.high,
         points=[error - published.error for error in cell.errors.values()],
-        margin=published.margin + published.rounding,
+        margin=published.margin + published.rounding if comparable else 0.0,
         filled=verdict.word in _SETTLED, color=color, quiet=not comparable,
     )  # fmt: skip
 
 
-def _legend() -> list[Any]:
-    return [
-        Line2D([], [], color=INK, linewidth=1.0, marker="D", markersize=4.2, label="mean and 95 % interval"),
-        Line2D([], [], color=INK, linewidth=1.0, marker="D", markersize=4.2, markerfacecolor="white",
-               label="undecided"),
-        Line2D([], [], color=QUIET, linestyle="", marker="D", markersize=4.2, markerfacecolor="white",
-               label="grey: not comparable"),
-        Line2D([], [], color=QUIET, linestyle="", marker="o", markersize=3.2, alpha=0.6, label="a seed"),
-        Patch(color="0.87", linewidth=0, label="counts as the same"),
-    ]  # fmt: skip
+def _legend(rows: Sequence[Row]) -> list[Any]:
+    """Explain what the rows have, and nothing else."""
+    mark: dict[str, Any] = {"marker": "D", "markersize": 4.2}
+    shown = {
+        Line2D([], [], color=INK, linewidth=1.0, **mark, label="mean and 95 % interval"):
+            any(row.filled for row in rows),
+        Line2D([], [], color=INK, linewidth=1.0, **mark, markerfacecolor="white", label="undecided"):
+            any(not row.filled and not row.quiet for row in rows),
+        Line2D([], [], color=QUIET, linestyle="", **mark, markerfacecolor="white",
+               label="grey and hollow: not comparable"): any(row.quiet for row in rows),
+        Line2D([], [], color=QUIET, linestyle="", marker="o", markersize=3.2, alpha=0.6, label="a seed"): True,
+        Patch(color="0.87", linewidth=0, label="counts as the same"): any(row.margin for row in rows),
+    }  # fmt: skip
+    return [handle for handle, there in shown.items() if there]

@@ -7,11 +7,13 @@ from typing import Any
 import pandas as pd
 
 from capsbench.analysis.claims import NEITHER, ClaimResult
-from capsbench.analysis.tables.model import Grid, Notes, Row, Table
+from capsbench.analysis.contrasts import number, p_value
+from capsbench.analysis.tables.model import Grid, Notes, Row, Table, grid
 from capsbench.analysis.tables.pairs import claimed_text, difference_text, verdict_text
 from capsbench.analysis.tables.source import Source
+from capsbench.analysis.tables.text import MISSING
 
-_COLUMNS = ("claim", "paper", "ours", "verdict", "where", "compared", "n")
+_COLUMNS = ("claim", "paper", "ours", "verdict", "p (Holm)", "where", "compared", "n")
 
 
 def claims_table(source: Source) -> Table:
@@ -20,20 +22,23 @@ def claims_table(source: Source) -> Table:
     tested = [result for result in source.claims if result.a is not None]
     attacks = [result for result in source.claims if result.claim.attack is not None]
     untested = [r for r in source.claims if r.a is None and r.reason != NEITHER and r not in attacks]
-    grids = [Grid("", _COLUMNS, tuple(_row(result, source, notes) for result in tested))] if tested else []
+    rows = [_row(result, source, notes) for result in tested]
+    grids = [grid("", _COLUMNS, rows, keep=[name for name in _COLUMNS if name != "p (Holm)"])] if tested else []
     if untested:
-        rows = tuple(
+        others_here = tuple(
             Row((r.claim.wording, claimed_text(r.claim), r.reason, f"{r.claim.paper}, {r.claim.place}"))
             for r in untested
         )
-        grids.append(Grid("not tested here", ("claim", "paper", "why", "where"), rows))
+        grids.append(Grid("not tested here", ("claim", "paper", "why", "where"), others_here))
     others = len(source.claims) - len(tested) - len(untested) - len(attacks)
     also = [f"{others} more claims are about networks that this study has not."] if others else []
     also += [f"{len(attacks)} claims are about errors under attack, which runs.csv has not."] if attacks else []
     caption = (
         f"Study '{source.plan.study.name}'. Paper: error of the first network minus that of the second. Ours: the same "
-        "at equal seeds, in points of %, with the 95 % t interval of the mean. Supported: the interval lies on the "
-        "side that the paper claims; of 'the same': the 90 % interval lies within a margin written down before. "
+        "at equal seeds, in points of %, with the 95 % t interval of the mean, which for pairs of digits holds the "
+        "sampling error of their draw. Supported: the interval lies on the side that the paper "
+        "claims, also after Holm's correction for all claims with a p here; of 'the same': the 90 % interval lies "
+        "within a margin written down before. "
         "Not comparable: a network or its training is not the paper's, so that ours says nothing for or against it. "
         "n: seeds with both, out of the planned ones."
     )
@@ -47,12 +52,13 @@ def _row(result: ClaimResult, source: Source, notes: Notes) -> Row:
     a, b = (source.cell(result.experiment, variant) for variant in (result.a, result.b))
     ours = difference_text(found)
     if claim.unit == "percent" and found["n"] and b.summary.mean > 0:
-        ours += f" ({100 * found['mean'] / b.summary.mean:+.0f} %)"
+        ours += f" ({number(100 * found['mean'] / b.summary.mean, 0)} %)"
     several = len(source.plan.data) > 1
     compared = (f"{result.experiment}: " if several else "") + f"{a.label} against {b.label}"
     verdict = verdict_text(result, notes)
     texts = (
-        claim.wording, claimed_text(claim), ours, verdict, f"{claim.paper}, {claim.place}", compared,
+        claim.wording, claimed_text(claim), ours, verdict,
+        MISSING if math.isnan(found["p_holm"]) else p_value(found["p_holm"]), f"{claim.paper}, {claim.place}", compared,
         f"{found['n']} of {found['planned']}",
     )  # fmt: skip
     return Row(texts, (*a.keys, *b.keys))
@@ -64,7 +70,7 @@ def _numbers(results: Sequence[ClaimResult]) -> pd.DataFrame:
 
 _NUMBERS = [
     "claim", "paper", "place", "wording", "expected", "published_difference", "unit", "experiment", "a", "b", "n",
-    "planned", "mean", "std", "low", "high", "p", "verdict", "reason", "differences",
+    "planned", "mean", "std", "low", "high", "p", "p_holm", "verdict", "reason", "differences",
 ]  # fmt: skip
 
 
@@ -77,6 +83,6 @@ def _line(result: ClaimResult) -> dict[str, Any]:
         "published_difference": math.nan if claim.difference is None else claim.difference,
         "experiment": result.experiment or "", "a": result.a or "", "b": result.b or "",
         **{name: found.get(name, 0 if name in ("n", "planned") else math.nan)
-           for name in ("n", "planned", "mean", "std", "low", "high", "p")},
+           for name in ("n", "planned", "mean", "std", "low", "high", "p", "p_holm")},
         "verdict": result.verdict, "reason": result.reason, "differences": by_seed,
     }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from capsbench.analysis.contrasts import compare, digits_for, number, p_value
+from capsbench.analysis.contrasts import compare, digits_for, interval_of_difference, number, p_value
 from capsbench.analysis.tables.model import Grid, Row, Table, file_names
 from capsbench.analysis.tables.text import MISSING
 from capsbench.study import Contrast, Plan
@@ -60,7 +60,7 @@ def contrasts_caption(plan: Plan) -> str:
 
 
 def contrasts_notes(plan: Plan, table: pd.DataFrame) -> list[str]:
-    """Return the notes below the table: seeds that were dropped, data that stand in for others, copies."""
+    """Return the notes below the table: seeds that were dropped, data that are not the papers', unofficial files."""
     below = []
     if table["dropped"].any():
         below.append("Seeds that were left out: " + ". ".join(_dropped(table)) + ".")
@@ -72,7 +72,7 @@ def contrasts_notes(plan: Plan, table: pd.DataFrame) -> list[str]:
     for experiment in dict.fromkeys(table["experiment"]):
         data = plan.data[experiment].facts
         if data.paper != data.name:
-            below.append(f"{experiment}: {data.title}, a stand-in for {data.paper}; what it shows need not hold there.")
+            below.append(f"{experiment}: {data.title} in the place of {data.paper}; what it shows need not hold there.")
         lines = [line for lines in table.loc[table["experiment"] == experiment, "unofficial"] for line in _split(lines)]
         if lines:
             below.append(f"{experiment}: not the official files (runs.csv has their checksums): {file_names(lines)}.")
@@ -96,9 +96,9 @@ def _split(lines: str) -> list[str]:
 
 
 def _numbers(table: pd.DataFrame) -> pd.DataFrame:
-    """Write the differences of the seeds as text: "0: -0.37; 1: -0.35"."""
+    """Write the differences of the seeds as text, "0: -0.37; 1: -0.35"; numbers in a csv have hyphens."""
     by_seed = ["; ".join(f"{seed}: {d:.10g}" for seed, d in found.items()) for found in table["differences"]]
-    return table.assign(differences=by_seed)
+    return table.assign(differences=by_seed, shows=table["shows"].str.replace("−", "-"))
 
 
 def _mean(row: Any) -> str:
@@ -112,8 +112,7 @@ def _mean(row: Any) -> str:
 def _interval(row: Any) -> str:
     if math.isnan(row.low):
         return MISSING
-    digits = digits_for(row.low, row.high)
-    return f"[{number(row.low, digits)}, {number(row.high, digits)}]"
+    return interval_of_difference(row.low, row.high)
 
 
 def _probability(value: float) -> str:

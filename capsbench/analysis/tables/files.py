@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from capsbench.analysis.claims import is_side
+from capsbench.analysis.correct_bits import Correct
 from capsbench.analysis.published import PUBLISHED_IN, claims, counterpart
 from capsbench.analysis.tables.claimed import claims_table
 from capsbench.analysis.tables.contrasts import contrasts_table
@@ -19,22 +20,24 @@ from capsbench.analysis.tables.own import own_table
 from capsbench.analysis.tables.pairs import pair_table
 from capsbench.analysis.tables.paper import hinton_table1, natural_images, sabour_table1
 from capsbench.analysis.tables.source import Source, gather
+from capsbench.analysis.tables.test_items import test_items_table
 from capsbench.run.folder import write_whole
 from capsbench.study import Plan
-from capsbench.study.tables import BUILT_IN, OwnTable
+from capsbench.study.tables import OwnTable
 
-_MADE: dict[str, Callable[[Source], Table]] = {
-    "sabour-table1": sabour_table1,
-    "affnist": lambda source: pair_table("affnist", source),
-    "hinton-table1": hinton_table1,
-    "hinton-table2": lambda source: pair_table("hinton-table2", source),
-    "natural-images": natural_images,
-    "claims": claims_table,
-    "contrasts": lambda source: contrasts_table(source.plan, source.runs),
-    "routings": routings_table,
-    "cost": cost_table,
-    "summary": summary_table,
-    "coverage": coverage_table,
+_MADE: dict[str, Callable[[Source, Correct | None], Table]] = {
+    "sabour-table1": lambda source, _: sabour_table1(source),
+    "affnist": lambda source, _: pair_table("affnist", source),
+    "hinton-table1": lambda source, _: hinton_table1(source),
+    "hinton-table2": lambda source, _: pair_table("hinton-table2", source),
+    "natural-images": lambda source, _: natural_images(source),
+    "claims": lambda source, _: claims_table(source),
+    "contrasts": lambda source, _: contrasts_table(source.plan, source.runs),
+    "test_items": test_items_table,
+    "routings": lambda source, _: routings_table(source),
+    "cost": lambda source, _: cost_table(source),
+    "summary": lambda source, _: summary_table(source),
+    "coverage": lambda source, _: coverage_table(source),
 }
 
 
@@ -53,25 +56,27 @@ def table_names(plan: Plan) -> list[str]:
     return names + [table.name for table in own]
 
 
-def build_tables(plan: Plan, runs: pd.DataFrame) -> dict[str, Table]:
+def build_tables(plan: Plan, runs: pd.DataFrame, correct: Correct | None = None) -> dict[str, Table]:
     """Return all tables of a study by name.
 
     Args:
         plan: the study.
         runs: from `collect` or `read_runs`.
+        correct: which test items the runs got right, from `read_predictions` or `read_correct`; without it the table of
+            test items has no intervals, and says so.
     """
     source = gather(plan, runs)
-    return {name: _built(name, source) for name in table_names(plan)}
+    return {name: _built(name, source, correct) for name in table_names(plan)}
 
 
-def build_table(name: str, plan: Plan, runs: pd.DataFrame) -> Table:
+def build_table(name: str, plan: Plan, runs: pd.DataFrame, correct: Correct | None = None) -> Table:
     """Return one table of a study; raises KeyError for a name that is neither built in nor one of its own."""
-    return _built(name, gather(plan, runs))
+    return _built(name, gather(plan, runs), correct)
 
 
-def write_tables(plan: Plan, runs: pd.DataFrame, folder: Path) -> dict[str, list[Path]]:
+def write_tables(plan: Plan, runs: pd.DataFrame, folder: Path, correct: Correct | None = None) -> dict[str, list[Path]]:
     """Write all tables of a study into a folder, which holds nothing else; returns the paths by table."""
-    return {name: write_table(table, folder) for name, table in build_tables(plan, runs).items()}
+    return {name: write_table(table, folder) for name, table in build_tables(plan, runs, correct).items()}
 
 
 def write_table(table: Table, folder: Path) -> list[Path]:
@@ -83,9 +88,9 @@ def write_table(table: Table, folder: Path) -> list[Path]:
     return paths
 
 
-def _built(name: str, source: Source) -> Table:
+def _built(name: str, source: Source, correct: Correct | None) -> Table:
     own = {table.name: table for table in source.plan.study.tables or [] if isinstance(table, OwnTable)}
-    return own_table(own[name], source) if name in own else _MADE[name](source)
+    return own_table(own[name], source) if name in own else _MADE[name](source, correct)
 
 
 def _with_something_to_show(plan: Plan) -> list[str]:
@@ -96,9 +101,10 @@ def _with_something_to_show(plan: Plan) -> list[str]:
         **dict.fromkeys(plan.tables, True),
         "claims": any(is_side(run, value, side) for run, value in values for side in sides),
         "contrasts": bool(plan.contrasts),
+        "test_items": True,
         "routings": any(routing_of(run)[0] is not None for run in runs),
         "cost": True,
         "summary": len(plan.data) > 1,
         "coverage": any(value is not None for _, value in values),
     }
-    return [name for name in BUILT_IN if there.get(name)]
+    return [name for name in _MADE if there.get(name)]

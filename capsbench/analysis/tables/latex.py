@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from capsbench.analysis.tables.model import Grid, Row, Table
+from capsbench.analysis.tables.text import with_minus_signs
 
 _SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
     "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$",
     "†": r"$\dagger$", "‡": r"$\ddagger$", "−": "$-$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "|": r"$|$",
     "µ": r"$\mu$", "→": r"$\to$", "²": "$^2$", "√": r"$\sqrt{}$", "°": r"$^\circ$", "…": r"\dots{}", '"': "''",
-    "“": "``", "”": "''", "’": "'", "–": "--",
+    "\u00a0": "~", "“": "``", "”": "''", "’": "'", "–": "--",
 }  # fmt: skip
 _PREAMBLE = r"% needs \usepackage{array, booktabs}"
 # points: of a page and of a column in an article in two columns, a little less than these are
@@ -24,7 +25,7 @@ _SEPARATION = 6.0  # between two columns
 _SIZES = {r"\footnotesize": 1.0, r"\scriptsize": 0.9, r"\tiny": 0.72}
 _LINES = 50  # of a float, and as many more for notes as _SPARE; others do not fit a page below the caption
 _SPARE = 4
-_NUMBER = re.compile(r"[-+<>]?[\d.,]+( %)?|-")
+_NUMBER = re.compile(r"[-−+<>]?[\d.,]+( %)?|-")
 _WIDTHS = {**dict.fromkeys("ilj.,;:'|! ", 2.6), **dict.fromkeys("fjrts()[]/-I", 3.6), **dict.fromkeys("mwMW%+=<>", 8.2)}
 
 
@@ -47,11 +48,7 @@ def latex(table: Table) -> str:
 
 def escape(text: str) -> str:
     """Return text as LaTeX sets it: signs in math, minus signs before numbers."""
-    return "".join(_SPECIAL.get(letter, letter) for letter in _with_minus_signs(text))
-
-
-def _with_minus_signs(text: str) -> str:
-    return re.sub(r"(?<![\w.\-])-(?=[\d.]*\d)", "−", text)
+    return "".join(_SPECIAL.get(letter, letter) for letter in with_minus_signs(text))
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,13 @@ class _Tabular:
 
 def _cells(texts: Sequence[str]) -> str:
     # a row that begins with [ would be taken for an option of the line before
-    cells = [escape(text) for text in texts]
+    cells = [escape(_unbroken(text)) for text in texts]
     return ("{}" if cells[0].startswith("[") else "") + " & ".join(cells) + r" \\"
+
+
+def _unbroken(text: str) -> str:
+    """Keep the two ends of an interval on one line."""
+    return re.sub(r"(?<=\d), (?=[-−+]?[\d.]+\])", ",\u00a0", text)
 
 
 def _note(text: str) -> str:
@@ -154,7 +156,7 @@ def _fit(columns: Sequence[str], rows: Sequence[Row], available: float) -> tuple
     texts = [columns, *(row.texts for row in rows)]
     for size, factor in _SIZES.items():
         natural = [factor * max(map(_width, column)) for column in zip(*texts, strict=True)]
-        words = [factor * max(_width(word) for text in column for word in text.split() or [""])
+        words = [factor * max(_width(word) for text in column for word in _unbroken(text).split(" "))
                  for column in zip(*texts, strict=True)]  # fmt: skip
         budget = available - _SEPARATION * (len(columns) - 1)
         if sum(natural) <= budget:
@@ -187,5 +189,5 @@ def _natural(each: Grid) -> float:
 
 def _width(text: str) -> float:
     """Estimate the width of a text in footnotesize, in points."""
-    letters = _with_minus_signs(text)
+    letters = with_minus_signs(text)
     return sum(_WIDTHS.get(letter, 6.8 if letter.isupper() or not letter.isascii() else 4.7) for letter in letters)

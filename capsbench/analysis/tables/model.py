@@ -10,7 +10,7 @@ import pandas as pd
 
 from capsbench.analysis.cells import Cell, Matching
 from capsbench.analysis.published import Published
-from capsbench.analysis.tables.text import MISSING, error_text
+from capsbench.analysis.tables.text import MISSING, error_text, with_minus_signs
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,16 @@ class Notes:
         return f"{word} ({self.reasons[reason]})"
 
     def verdict(self, cell: Cell) -> str:
-        """Return the verdict of a cell, and note the reason, caveats of its published value, and runs at chance."""
+        """Return the verdict of a cell, and note the reason, caveats of its published value, and runs at chance.
+
+        "-" where papers have no value.
+        """
         self.about(cell)
         if cell.published is not None:
             self.caveats(cell.published)
-        # without a published value there is nothing to compare, whatever the reasons are
-        reason = "" if cell.verdict.word == "no published value" else cell.verdict.reason
-        return self.marked(str(cell.verdict), reason)
+        if cell.verdict.word == "no published value":
+            return MISSING
+        return self.marked(str(cell.verdict), cell.verdict.reason)
 
     def ours(self, cell: Cell) -> str:
         """Return the error of a cell, with a dagger where it rests on unofficial files."""
@@ -111,7 +114,7 @@ class Notes:
             runs = "run" if cell.stuck == 1 else "runs"
             text = f"Stuck at chance: {cell.stuck} {runs} of {_name(cell)}: the training error never left guessing"
             if self.diagnostics and cell.diagnostics:
-                text += f"; the routing there, {cell.diagnostics}"
+                text += f"; the routing there, {with_minus_signs(cell.diagnostics)}"
                 text += "; for the others see runs.csv" if cell.stuck > 1 else ""
             self.others[f"{text}."] = None
         if cell.matching is not None and math.isnan(cell.matching.overshoot):
@@ -189,5 +192,5 @@ def _matched(cell: Cell, matching: Matching) -> str:
     """Say what a cell was matched to, and how well."""
     text = f"Matched: {_name(cell)} was to stop at the familiar error of {matching.variant} of the same seed"
     size = f"{abs(matching.overshoot):.2f} points"
-    text += f"; overshoot {size} on average" if matching.overshoot >= 0 else f"; it ended {size} above it on average"
+    text += f"; it ended {size} {'below' if matching.overshoot >= 0 else 'above'} it on average"
     return f"{text}; {matching.problem}." if matching.problem else f"{text}."

@@ -6,7 +6,7 @@ from typing import Any
 
 from capsbench.analysis.cells import Cell
 from capsbench.analysis.claims import ClaimResult
-from capsbench.analysis.contrasts import compare, digits_for, number
+from capsbench.analysis.contrasts import compare, digits_for, interval_of_difference, number
 from capsbench.analysis.published_values import PublishedClaim
 from capsbench.analysis.statistics import summarise
 from capsbench.analysis.tables.model import Grid, Notes, Row, Table, grid
@@ -40,13 +40,13 @@ def pair_table(name: str, source: Source) -> Table:
 
 
 def difference_text(row: Any) -> str:
-    """Write a difference with its interval: "-13.10 [-13.90, -12.20]"; `row` is one of `compare`."""
+    """Write a difference with its interval: "−13.10 [−13.90, −12.20]"; `row` is one of `compare`."""
     if row["n"] == 0:
         return MISSING
     if math.isnan(row["low"]):
         return "identical" if row["shows"].startswith("identical") else number(row["mean"], digits_for(row["mean"]))
-    digits = digits_for(row["low"], row["high"])
-    return f"{number(row['mean'], digits)} [{number(row['low'], digits)}, {number(row['high'], digits)}]"
+    mean = number(row["mean"], digits_for(row["low"], row["high"]))
+    return f"{mean} {interval_of_difference(row['low'], row['high'])}"
 
 
 def verdict_text(result: ClaimResult, notes: Notes) -> str:
@@ -55,10 +55,10 @@ def verdict_text(result: ClaimResult, notes: Notes) -> str:
 
 
 def claimed_text(claim: PublishedClaim) -> str:
-    """Write what a paper claims: "-13 points", "-32.5 %", "lower", "the same"."""
+    """Write what a paper claims: "−13 points", "−32.5 %", "lower", "the same"."""
     if claim.difference is None:
         return "the same" if claim.expected == "same" else claim.expected
-    size = f"{claim.difference:+g} {'points' if claim.unit == 'points' else '%'}"
+    size = f"{number(claim.difference, None)} {'points' if claim.unit == 'points' else '%'}"
     return f"the same ({size})" if claim.expected == "same" else size
 
 

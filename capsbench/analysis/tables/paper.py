@@ -113,7 +113,7 @@ def networks(heading: str, cells: Sequence[Cell], notes: Notes) -> Grid:
         for cell, name, text in zip(cells, names, told, strict=True)
     ]
     columns = ("network", "routing", "reconstruction", "ours (error %)", "verdict", "published", "n")
-    return grid(heading, columns, rows, keep=("ours (error %)", "verdict", "published", "n"))
+    return grid(heading, columns, rows, keep=("ours (error %)", "n"))
 
 
 def _digits(data_sets: Sequence[str], cells: Sequence[Cell], values: Sequence[Published], notes: Notes) -> Grid:
@@ -171,7 +171,9 @@ def _place(found: Cell | Published | None, single: bool, notes: Notes) -> tuple[
     ours, verdict, published, n = _slot(found, notes)
     if single:
         return ours, verdict, published, n
-    return verdict if ours == MISSING else f"{ours}: {verdict} ({n})", published
+    if ours == MISSING:
+        return verdict, published
+    return f"{ours} ({n})" if verdict == MISSING else f"{ours}: {verdict} ({n})", published
 
 
 def _slot(found: Cell | Published, notes: Notes) -> tuple[str, str, str, str]:
@@ -255,10 +257,10 @@ def _two_by_two(cells: Sequence[Cell]) -> list[list[str]]:
 
 
 def _headed(grids: Sequence[Grid]) -> list[Grid]:
-    """Head grids where the second is of stand-ins."""
+    """Head grids where the second is of data that stand in for the paper's."""
     if len(grids) < 2:
         return list(grids)
-    return [Grid("stand-ins" if n else "", each.columns, each.rows) for n, each in enumerate(grids)]
+    return [Grid("other data than the paper's" if n else "", each.columns, each.rows) for n, each in enumerate(grids)]
 
 
 def _table(name: str, source: Source, grids: Sequence[Grid], values: Sequence[Published], notes: Notes) -> Table:

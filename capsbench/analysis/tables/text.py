@@ -1,10 +1,16 @@
 """Numbers as people read them in a table."""
 
 import math
+import re
 
 from capsbench.analysis.cells import Cell
 
 MISSING = "-"
+
+
+def with_minus_signs(text: str) -> str:
+    """Return a text in which the hyphens before numbers are minus signs; those within words and ranges stay."""
+    return re.sub(r"(?<![\w.\-])-(?=[\d.]*\d)", "−", text)
 
 
 def error_text(cell: Cell) -> str:

@@ -2,7 +2,10 @@ import itertools
 
 import pytest
 from matplotlib.markers import CARETLEFT, CARETRIGHT
+from studies import FULL
 
+from capsbench.analysis.cells import cells
+from capsbench.analysis.collect import collect
 from capsbench.analysis.plots import plot_contrasts
 from capsbench.analysis.plots.contrasts import margin_of
 from capsbench.analysis.plots.style import INK
@@ -142,18 +145,49 @@ def test_without_contrasts_or_runs_the_plot_says_so(make_plan, figure_of, contra
     assert texts_of(axis)[0].startswith("nothing to show: ")
 
 
-@pytest.mark.parametrize(
-    ("data", "margin", "said"),
-    [
-        ("{name: mnist}", 0.05, "S17"),  # five of 10,000 test images
-        ("{name: digits}", 0.1, "chosen"),
-        ("{name: smallnorb, options: {view: azimuth}}", 1.35, "H18"),  # a tenth of 13.5
-    ],
-)
-def test_the_margin_is_the_papers_where_there_is_one(run_on, data, margin, said):
-    found, source = margin_of(run_on(data, "{model: cnn_matched}").data)
-    assert found == pytest.approx(margin, abs=0.3 * margin)
-    assert said in source
+COMPARED = FULL.replace("{model: capsnet}", "{model: capsnet, grid: {routing.iterations: [1, 3, 5, 7]}}")
+
+
+@pytest.fixture
+def margin_in(make_plan, write_run, results):
+    """The margin in the one experiment of a study whose runs all have one error."""
+
+    def find(study: str, error: float = 0.3):
+        plan = make_plan(study)
+        for run in plan.runs:
+            write_run(run, error=error + run.seed / 100)
+        (experiment,) = plan.data
+        return margin_of(plan.data[experiment], cells(plan, collect(plan, results)))
+
+    return find
+
+
+def test_the_margin_is_that_of_a_value_that_variants_are_compared_with(margin_in):
+    found = margin_in(COMPARED)
+    assert (found.points, found.source) == (0.05, "the margin of S17's 0.29 %")  # five of 10,000 test images
+    assert found.of("capsnet-iterations1", "capsnet-iterations5") == 0.05
+    assert found.of("capsnet-iterations7", "capsnet-iterations5") == 0  # no paper has these
+
+
+def test_rows_that_no_paper_can_be_compared_with_have_no_margin_of_a_paper(margin_in):
+    found = margin_in(COMPARED.replace("{name: mnist}", "{name: mnist, train_images: 5000}"))
+    assert found.of("capsnet-iterations1", "capsnet-iterations3") == 0
+
+
+def test_the_margin_is_chosen_where_papers_have_no_value(margin_in):
+    found = margin_in(COMPARED.replace("mnist: {data: {name: mnist}}", "digits: {data: {name: digits}}"), 3.0)
+    assert found.of("capsnet-iterations1", "capsnet-iterations3") == 0.1
+    assert "chosen" in found.source
+
+
+def test_without_a_margin_there_is_no_band_and_no_word_of_one(make_plan, write_run, figure_of):
+    plan = make_plan(COMPARED.replace("{name: mnist}", "{name: mnist, train_images: 5000}"))
+    for run in plan.runs:
+        write_run(run, error=2.0 + run.seed / 10 + 0.1 * ("5" in run.variant))
+    figure = figure_of(plot_contrasts, plan)
+    assert [band for band in figure.axes[0].collections if band.get_label() == "margin"] == []
+    texts = [*figure.texts, *figure.legends[0].get_texts()]
+    assert not any("band" in text.get_text() or "no difference" in text.get_text() for text in texts)
 
 
 def test_the_margin_is_a_band_in_every_row_and_stands_in_the_title(drawn):

@@ -35,6 +35,26 @@ def test_the_difference_its_interval_and_every_seed_are_drawn(drawn):
     assert "S17" in words(figure)
 
 
+def bands(figure) -> list:
+    return [band for axis in figure.axes for band in axis.collections if band.get_label() == "margin"]
+
+
+def legend(figure) -> str:
+    return " ".join(text.get_text().replace("\n", " ") for part in figure.legends for text in part.get_texts())
+
+
+def test_the_band_is_drawn_where_rows_are_compared_alone(drawn):
+    compared = drawn([0.30, 0.32, 0.34])[1]
+    ends = [band.get_paths()[0].get_extents().x1 for band in bands(compared)]
+    assert ends == pytest.approx([0.055])  # margin and rounding
+    assert "counts as the same" in legend(compared)
+    assert "not comparable" not in legend(compared)
+    apart = drawn([0.30, 0.32, 0.34], FULL.replace("{name: mnist}", "{name: mnist, train_images: 5000}"))[1]
+    assert bands(apart) == []
+    assert "not comparable" in legend(apart)
+    assert "counts as the same" not in legend(apart)
+
+
 def test_what_cannot_be_compared_is_grey_and_says_so(drawn):
     _, figure = drawn([0.30, 0.32, 0.34], FULL.replace("{name: mnist}", "{name: mnist, train_images: 5000}"))
     (diamond,) = [line for line in figure.axes[0].lines if line.get_marker() == "D"]

@@ -5,7 +5,8 @@ from conftest import text_of
 from studies import FULL
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.tables import build_table, terminal_summary
+from capsbench.analysis.conclusion import conclusion
+from capsbench.analysis.tables import build_table, costs, terminal_summary
 
 ITERATIONS = FULL.replace("{model: capsnet}", "{model: capsnet, label: CapsNet, grid: {routing.iterations: [1, 3]}}")
 SMALL = """\
@@ -41,11 +42,33 @@ def test_a_claim_stands_with_the_papers_difference_and_ours(make_plan, write_run
     table = made("claims", plan)
     (row,) = text_of(table).to_dict("records")
     assert row["claim"].startswith("With a decoder, three routing iterations have a lower error on MNIST")
-    assert (row["paper"], row["ours"], row["verdict"]) == ("-0.04 points", "-0.10", "undecided (a)")  # no spread
+    assert (row["paper"], row["ours"], row["verdict"]) == ("−0.04 points", "−0.10", "undecided (a)")  # no spread
     assert list(text_of(table).columns).index("verdict") == 3
     assert "against CapsNet, iterations 1" in row["compared"]
     assert any("claims are about errors under attack" in note for note in table.notes)
     assert len(table.numbers) == 27
+
+
+def test_a_claim_that_is_tested_has_its_corrected_p_and_two_of_them_share_the_correction(
+    make_plan, write_run, made, results
+):
+    plan = make_plan(
+        ITERATIONS.replace("seeds: [0, 1, 2]", "seeds: [0, 1, 2, 3, 4]") + "  cnn: {model: cnn_sabour_mnist}\n"
+    )
+    below = {"capsnet-iterations3": [-0.04, -0.09, -0.01, -0.03, -0.08], "cnn": [0.1, -0.2, 0.1, -0.15, 0.05]}
+    for run in plan.runs:
+        write_run(run, error=0.5 + (below[run.variant][run.seed] if run.variant in below else 0.0))
+    table = made("claims", plan)
+    rows = text_of(table).set_index("claim")
+    row = rows.loc["With a decoder, three routing iterations have a lower error on MNIST than one."]
+    numbers = table.numbers.set_index("claim").loc["S17-iterations-mnist"]
+    assert row["verdict"] == "undecided (a)"
+    assert (numbers["high"] < 0, numbers["p"] < 0.05, numbers["p_holm"] > 0.05) == (True, True, True)
+    assert row["p (Holm)"] == f"{numbers['p_holm']:.2g}"
+    assert any(note.startswith("(a)") and "Holm's correction for 2 claims" in note for note in table.notes)
+    assert list(text_of(table).columns).index("verdict") < 6
+    (said,) = (line for line in conclusion(plan, collect(plan, results)) if line.startswith("The papers"))
+    assert "Holm's correction for 2 claims" in said
 
 
 def test_routings_stand_by_iterations_with_time_and_error(small, made):
@@ -67,6 +90,15 @@ def test_costs_are_those_of_the_network_and_of_its_training(small, results):
     assert row["peak memory (MiB)"] == "512"
     three, one = (table.numbers["multiply_adds"].iloc[n] for n in (0, 1))
     assert three > one > 1e5
+
+
+def test_multiply_adds_are_those_that_the_runs_noted_and_nothing_is_built(small, write_run, made, monkeypatch):
+    for run in small.runs:
+        write_run(run, multiply_adds=7_654_321)
+    monkeypatch.setattr(costs, "_counted", lambda run: pytest.fail(f"{run.key} was counted"))
+    table = made("cost", small)
+    assert set(text_of(table)["multiply-adds"]) == {"7,654,321"}
+    assert set(table.numbers["parameters"]) == {1234567}
 
 
 def test_costs_of_a_network_that_did_not_run_are_counted(make_plan, made):

@@ -92,7 +92,8 @@ def test_latex_is_escaped_and_ruled(written):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("-0.37 [-0.40, +0.02]", "$-$0.37 [$-$0.40, +0.02]"),
+        ("−0.37 [−0.40, +0.02]", "$-$0.37 [$-$0.40, +0.02]"),
+        ("a score of -3.5", "a score of $-$3.5"),
         ("JPEG-75, 2-4 a-b", "JPEG-75, 2-4 a-b"),
         ("-", "-"),
         ("1 ± 2†‡", r"1 $\pm$ 2$\dagger$$\ddagger$"),
@@ -103,6 +104,12 @@ def test_latex_is_escaped_and_ruled(written):
 )
 def test_signs_are_what_latex_calls_them(text, expected):
     assert escape(text) == expected
+
+
+def test_an_interval_stays_on_one_line():
+    rows = tuple(Row((f"a network with a long name, number {n}", "−0.37 [−0.40, +0.02]") * 3) for n in range(3))
+    text = latex(Table("t", "a title", "how to read it", (Grid("", ("name", "difference") * 3, rows),), (), EMPTY))
+    assert text.count("$-$0.37 [$-$0.40,~+0.02]") == 9
 
 
 def test_a_long_table_goes_on_in_another_float():
@@ -125,7 +132,7 @@ def test_pdflatex_sets_every_table_in_two_columns_without_an_overfull_box(make_p
     folder = results / "tables"
     written = write_tables(plan, collect(plan, results), folder)
     names = [path.stem for paths in written.values() for path in paths if path.suffix == ".tex"]
-    assert len(names) == 12
+    assert len(names) == 13
     document = DOCUMENT % "\n".join(rf"\input{{{name}}}\clearpage" for name in names)
     (folder / "all.tex").write_text(document, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
