@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from snakemake.logging import logger
 from snakemake.utils import min_version
 
 from capsbench.analysis.tables import table_names
@@ -10,6 +11,7 @@ from capsbench.errors import InputError
 from capsbench.run.code_version import code_version, content_version, data_version
 from capsbench.run.code_version import evaluation_version, shown_names, training_version
 from capsbench.run.device import count_gpus, requested_gpus
+from capsbench.run.workflow_lines import quieten
 from capsbench.study import load_plan
 
 min_version("9.0")
@@ -26,6 +28,11 @@ try:
     PLAN = load_plan(Path(STUDY_FILE))
 except InputError as error:
     raise WorkflowError(f"capsbench: {error}") from None
+
+# Where the rules are quiet (profiles/default), the runs alone say how far the study is. `--quiet host` brings back what
+# Snakemake says of its jobs.
+if "rules" in {str(what) for what in workflow.output_settings.quiet or ()}:
+    quieten(logger, runs_speak=lambda: workflow.local_exec)
 
 STUDY = f"results/{PLAN.study.name}"
 RUN = "{experiment}/{variant}/seed{seed}"

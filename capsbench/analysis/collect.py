@@ -20,7 +20,7 @@ from capsbench.study import Plan, Run
 
 NUMBERS = (
     "test_error", "test_images", "per_digit_error", "familiar_error", "squared_error", "parameters", "seconds",
-    "epochs", "steps", "peak_memory_mb", "train_images", "images_per_second",
+    "epochs", "steps", "peak_memory_mb", "multiply_adds", "train_images", "images_per_second",
 )  # fmt: skip
 _OF_THE_STUDY = ("study", "experiment", "data_set", "variant", "label", "model", "seed")
 _IN_FRONT = (*_OF_THE_STUDY, "status", "key", *NUMBERS, "unofficial", "commit")
@@ -38,11 +38,11 @@ def collect(plan: Plan, results: Path) -> pd.DataFrame:
     study has now, or not evaluated yet). Every column but those of options is there whatever has run; only rows with
     status `ok` have numbers: test_error in % (for pairs of digits the pair-exact error, with per_digit_error in a
     column of its own), familiar_error, squared_error per test image, parameters, seconds of training, epochs, steps,
-    peak_memory_mb, images_per_second. unofficial: the files that are not the official ones, empty where there are none.
-    label: what tables and plots call the variant. Options of the network are columns `option.NAME`, with dotted names
-    for groups: option.routing, option.routing.iterations. After them, matched_to: the run at whose familiar error this
-    one stopped; overshoot: how far its own was below that when it stopped, in points; stuck_at_chance, with the
-    diagnostics in words. What is not there is NaN.
+    peak_memory_mb, multiply_adds, images_per_second. unofficial: the files that are not the official ones, empty where
+    there are none. label: what tables and plots call the variant. Options of the network are columns `option.NAME`,
+    with dotted names for groups: option.routing, option.routing.iterations. After them, matched_to: the run at whose
+    familiar error this one stopped; overshoot: how far its own was below that when it stopped, in points;
+    stuck_at_chance, with the diagnostics in words. What is not there is NaN.
     """
     labels = _labels(plan)
     return _frame([_row(run, labels, RunFolder.of(results, run.study, run.key)) for run in plan.runs])
@@ -177,7 +177,7 @@ def _numbers(folder: RunFolder, record: dict[str, Any], accuracy: dict[str, Any]
         "familiar_error": _evaluation(folder, "familiar", record["started"]).get("error"),
         "squared_error": _evaluation(folder, "reconstruction", record["started"]).get("squared_error"),
         **{name: record[name] for name in ("parameters", "seconds", "epochs")},
-        **{name: record.get(name) for name in ("steps", "peak_memory_mb")},
+        **{name: record.get(name) for name in ("steps", "peak_memory_mb", "multiply_adds")},
         "train_images": data["train_images"],
         "images_per_second": images / max(record["seconds"], 1e-9),
         "unofficial": "; ".join(dict.fromkeys(data["unofficial"] + accuracy["unofficial"])),

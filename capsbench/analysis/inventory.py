@@ -1,8 +1,7 @@
 """What networks there are: source, parameters, multiply-adds and options of each, counted when asked.
 
-Parameters are the trainable ones. Multiply-adds are those of the forward pass of one image at test, decoder included,
-as torch.utils.flop_counter sees them: convolutions and matrix products, einsum among them. Elementwise work (squash,
-softmax, batch norm, products of votes and couplings that are not summed as a matrix product) is not counted.
+Parameters are the trainable ones. Multiply-adds are those of the forward pass of one image at test, decoder included;
+capsbench.run.multiply_adds says what counts.
 """
 
 import inspect
@@ -16,11 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from capsbench.models import build_model, count_parameters
 from capsbench.registry import LOSSES, MODELS, Options
+from capsbench.run.multiply_adds import count_multiply_adds
 
 Shape = tuple[int, int, int]
 MNIST = ((1, 28, 28), 10)
@@ -95,18 +93,15 @@ def groups(name: str) -> dict[str, Group]:
 
 
 def measure(name: str, image_shape: Shape | None = None, num_classes: int | None = None, **options: Any) -> Size:
-    """Build a network and run one image through it, in memory: the meta device lacks some operations."""
+    """Build a network and run one image through it."""
     usual_shape, usual_classes = published_on(name)
     shape, classes = image_shape or usual_shape, num_classes or usual_classes
     try:
-        model = build_model(name, shape, classes, **options).eval()
-        parameters = count_parameters(model)
-        model.requires_grad_(False)  # the counter trips over parameters that a layer gives back as they are
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            model(torch.full((1, *shape), 0.5))
+        model = build_model(name, shape, classes, **options)
+        parameters, multiply_adds = count_parameters(model), count_multiply_adds(model, shape)
     except (ValueError, RuntimeError) as error:  # from the network, or from torch where the network checks nothing
         return Size(shape, classes, problem=" ".join(str(error).split())[:200])
-    return Size(shape, classes, parameters, counter.get_total_flops() // 2)
+    return Size(shape, classes, parameters, multiply_adds)
 
 
 def overview(image_shape: Shape | None = None, num_classes: int | None = None) -> str:

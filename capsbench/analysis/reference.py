@@ -18,7 +18,6 @@ import yaml
 from capsbench.analysis.collect import learning_curves, read_runs, runs_of_plan, write_runs
 from capsbench.analysis.correct_bits import NAME as CORRECT
 from capsbench.analysis.correct_bits import Correct, read_correct, read_predictions, write_correct
-from capsbench.analysis.plots import write_plots
 from capsbench.analysis.report import summarise_provenance, write_report
 from capsbench.analysis.tables import write_tables
 from capsbench.errors import InputError
@@ -103,6 +102,8 @@ def redraw_tables(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | 
 
 def redraw_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> list[Path]:
     """Draw the plots of a reference, and remove those that its study no longer has; returns the paths."""
+    from capsbench.analysis.plots import write_plots  # seaborn takes as long to import as tables to write
+
     written = write_plots(plan, runs, folder / "plots", results)
     _leave(folder / "plots", {f"{name}.{ending}" for name in plan.study.plots for ending in ("png", "svg")})
     _note_analysis(folder)

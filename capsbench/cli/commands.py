@@ -170,10 +170,11 @@ def train_run(study: str, key: str, again: bool, results: Path) -> None:
     run = _find(plan, key)
 
     from capsbench.data import data_root
+    from capsbench.run.progress import planned_runs
     from capsbench.run.provenance import study_file
     from capsbench.run.train import train
 
-    with study_file(plan.path):
+    with study_file(plan.path), planned_runs(each.key for each in plan.runs):
         train(run, results, data_root(), tracking=plan.study.tracking, again=again, runs_in_study=len(plan.runs))
 
 
@@ -297,8 +298,8 @@ def reference(study: str, results: Path) -> None:
 def verify(folders: tuple[Path, ...], results: Path) -> None:
     """Compare committed references with what they are made of.
 
-    Tables are rebuilt from runs.csv and study.yaml and compared byte for byte, rows and digests with provenance.yaml,
-    commits with the git history, README.md and docs with both. Plots are not compared: fonts differ between machines.
+    Tables are rebuilt from runs.csv, correct.npz and study.yaml and compared byte for byte, correct.npz with the errors
+    in runs.csv, rows and digests with provenance.yaml, commits with the git history, README.md and docs with both. Plots are not compared: fonts differ between machines.
     Exits with 1 where something differs, and names file and line.
 
     Example: capsbench verify results/reference/cpu

@@ -1,10 +1,13 @@
 """How far a study is, from its run folders alone: each run says so itself, whoever started it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
+_PLANNED: ContextVar[tuple[str, ...] | None] = ContextVar("keys of the planned runs", default=None)
 _STATUS = re.compile(r"^status: (\w+)$", re.M)
 _SECONDS = re.compile(r"^seconds: ([\d.]+)$", re.M)
 
@@ -33,14 +36,24 @@ class StudyProgress:
         return ", ".join(parts)
 
 
+@contextmanager
+def planned_runs(keys: Iterable[str]) -> Iterator[None]:
+    """Let `study_progress` count these runs alone: a folder may hold others, which the study had once."""
+    token = _PLANNED.set(tuple(keys))
+    try:
+        yield
+    finally:
+        _PLANNED.reset(token)
+
+
 def study_progress(study: Path, planned: int) -> StudyProgress:
-    """Read the progress of a study.
+    """Read the progress of a study: of its planned runs where they are known (see `planned_runs`), else of all.
 
     Args:
         study: its folder, results/STUDY.
         planned: how many runs it has.
     """
-    records = list(_records(study))
+    records = list(_records(study / "runs"))
     counts = {name: sum(status == name for status, _ in records) for name in ("ok", "diverged", "running", "failed")}
     ended = counts["ok"] + counts["diverged"]
     seconds = [spent for status, spent in records if status in ("ok", "diverged") and spent is not None]
@@ -51,12 +64,14 @@ def study_progress(study: Path, planned: int) -> StudyProgress:
     return StudyProgress(planned, min(ended, planned), counts["running"], counts["failed"], left)
 
 
-def _records(study: Path) -> Iterator[tuple[str, float | None]]:
+def _records(runs: Path) -> Iterator[tuple[str, float | None]]:
     """Yield status and seconds of each run; read as text, since a study may have hundreds."""
-    for path in (study / "runs").glob("*/*/*/run.yaml"):
+    keys = _PLANNED.get()
+    paths = runs.glob("*/*/*/run.yaml") if keys is None else (runs / key / "run.yaml" for key in keys)
+    for path in paths:
         try:
             text = path.read_text(encoding="utf-8")
-        except OSError:  # gone since: the run starts again
+        except OSError:  # not there yet, or gone since: the run starts again
             continue
         status, seconds = _STATUS.search(text), _SECONDS.search(text)
         yield status[1] if status else "", float(seconds[1]) if seconds else None

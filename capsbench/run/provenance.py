@@ -10,7 +10,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,6 +87,19 @@ def note_peak_memory(record: dict[str, Any], device: "torch.device") -> None:
             return
         peak, of = found, "the whole process"
     record["peak_memory_mb"], record["peak_memory_of"] = round(peak / 2**20, 1), of
+
+
+def note_multiply_adds(record: dict[str, Any], run: "Run") -> None:
+    """Note `multiply_adds` of the forward pass of one image at test, counted on a network of its own on the CPU."""
+    import torch
+
+    from capsbench.models import build_model
+    from capsbench.run.multiply_adds import count_multiply_adds
+
+    # drawing the weights of that network leaves the draws of the run as they are; a count that fails stops no run
+    with torch.random.fork_rng(devices=[]), suppress(ValueError, RuntimeError):
+        model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
+        record["multiply_adds"] = count_multiply_adds(model, run.data.image_shape)
 
 
 def note_split(

@@ -7,6 +7,7 @@ capsbench.run.store_model.
 import getpass
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -90,7 +91,7 @@ class Store:
         """Give the experiment its description and its saved views; views of an older plan go."""
         identity = self.experiment(study)
         tags = self.client.get_experiment(identity).tags
-        wanted = {"mlflow.note.content": note, **views}
+        wanted = {"mlflow.note.content": f"{contents.view_links(identity, views)}\n\n{note}".strip(), **views}
         for key, value in wanted.items():
             if tags.get(key) != value:
                 self.client.set_experiment_tag(identity, key, value)
@@ -101,11 +102,16 @@ class Store:
     # Runs
 
     def open_run(self, run: Run, record: Mapping[str, Any]) -> str:
-        """Start the MLflow run of a training and log its parameters; an older one of the same key goes."""
+        """Start the MLflow run of a training and log its parameters; an older one of the same key goes.
+
+        Its first metric is the test error, NaN until the run is evaluated.
+        """
         for old in self.find(run.study, "capsbench.key", run.key):
             self.delete(old)
         tags = {**contents.run_tags(run, record), "mlflow.parentRunId": self._variant(run, record["started"])}
-        run_id = self.create(run.study, run.key, tags, milliseconds(record["started"]))
+        started = milliseconds(record["started"])
+        run_id = self.create(run.study, run.key, tags, started)
+        self.client.log_metric(run_id, contents.FIRST, math.nan, started, 0)
         self._log_parameters(run_id, contents.flat_parameters(run))
         return run_id
 

@@ -16,17 +16,18 @@ from capsbench.registry import MODELS, flat_options
 from capsbench.run.folder import RunFolder
 from capsbench.study import Plan, Run
 
-FORMAT = 2  # of what is written: runs of an older format are replaced
+FORMAT = 3  # of what is written: runs of an older format are replaced
 TRAINING = "training/"  # metrics per epoch: MLflow shows them as a section, apart from and below the test results
 AXES = ("routing", "decoder", "loss")  # options for which runs are found that differ in nothing else
 VIEW_PREFIX = "capsbench-"
 _VIEW_TAG = "mlflow.sharedViewState."
+_TEST_ERRORS = "test-errors-"
 _COMMIT, _DIRTY = "mlflow.source.git.commit", "mlflow.source.git.dirty"
 _DECIMALS = 4  # of means: the table cuts off what is longer
 _NOT_METRICS = {"epoch", "step"}
-# These follow from the error and the data set. The compare page draws the first metric by name: test_error is to be it.
-_NOT_LOGGED = {"accuracy", "images", "errors"}
-PARAMETERS = "trained_parameters"  # behind test_error, see above
+_NOT_LOGGED = {"accuracy", "images", "errors"}  # they follow from the error and the data set
+FIRST = "test_error"  # the compare page draws the metric that a run got first
+PARAMETERS = "trained_parameters"
 _DIGEST = 8  # characters, as of MLflow's own digests: longer ones fill the table; the profile has the whole
 _FILES = (".csv", ".html", ".md", ".pdf", ".png", ".svg", ".tex", ".yaml")
 _COLUMNS = (
@@ -217,7 +218,7 @@ def saved_views(plan: Plan) -> dict[str, str]:
     views = []
     for experiment in plan.study.experiments:
         search = f"params.experiment = '{experiment}' and tags.kind = 'variant'"
-        views.append(_view(f"test-errors-{experiment}", f"{experiment}: test errors, mean over seeds", search))
+        views.append(_view(f"{_TEST_ERRORS}{experiment}", f"{experiment}: test errors, mean over seeds", search))
     for axis in AXES:
         groups: dict[str, dict[str, Run]] = {}
         for run in plan.runs:
@@ -228,6 +229,20 @@ def saved_views(plan: Plan) -> dict[str, str]:
                 title = f"{name.split('/')[0]}: only {axis} differs ({first} and {len(others)} more)"
                 views.append(_view(f"{axis}-{name.replace('/', '-')}", title, search_for(axis, name)))
     return dict(views)
+
+
+def view_links(experiment_id: str, views: Mapping[str, str]) -> str:
+    """Return links to the test errors of a study; `views` as from `saved_views`.
+
+    MLflow's own table of runs shows no metric before a person chooses one, and nothing in a store can change that.
+    """
+    links = []
+    for tag, value in views.items():
+        key = tag.removeprefix(_VIEW_TAG)
+        if key.startswith(VIEW_PREFIX + _TEST_ERRORS):
+            name = json.loads(value)["name"]
+            links.append(f"[{name}](#/experiments/{experiment_id}/runs?viewStateShareKey={key})")
+    return ", ".join(links)
 
 
 def search_for(axis: str, name: str) -> str:

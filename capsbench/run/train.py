@@ -207,6 +207,7 @@ def _train_on(
         "seconds": round(progress.seconds, 3), "finished": provenance.now(),
     }  # fmt: skip
     provenance.note_peak_memory(record, device)
+    provenance.note_multiply_adds(record, run)
     record |= _why_stuck(record, model, run, task)
 
 

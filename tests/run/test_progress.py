@@ -1,7 +1,7 @@
 import pytest
 
 from capsbench.run.folder import RunFolder
-from capsbench.run.progress import study_progress
+from capsbench.run.progress import planned_runs, study_progress
 
 
 @pytest.fixture
@@ -37,3 +37,13 @@ def test_what_is_left_takes_as_long_as_what_has_ended_shared_by_those_that_run(s
 @pytest.mark.parametrize(("seconds", "said"), [(5, "5 s"), (60, "1 min"), (3600 * 2, "2 h 0 min")])
 def test_times_are_for_people(study, seconds, said):
     assert f"about {said} left" in str(study_progress(study(("ok", float(seconds)), ("running", None)), 2))
+
+
+def test_runs_that_left_the_study_are_not_counted(study):
+    """Seeds 0 and 1 are of a variant that the study no longer has; seed 4 has not begun."""
+    folder = study(("ok", 600.0), ("failed", None), ("ok", 60.0), ("running", None))
+    with planned_runs(f"e/v/seed{number}" for number in (2, 3, 4)):
+        found = study_progress(folder, 3)
+    assert (found.planned, found.ended, found.running, found.failed) == (3, 1, 1, 0)
+    assert found.seconds_left == pytest.approx(60 * 2)
+    assert study_progress(folder, 3).ended == 2  # nothing is known of the plan any more

@@ -7,7 +7,9 @@ import pytest
 import torch
 from small_runs import go, plan_of, run_of
 
+from capsbench.models import build_model
 from capsbench.run import provenance
+from capsbench.run.multiply_adds import count_multiply_adds
 from capsbench.run.record import first_record
 
 CPU = torch.device("cpu")
@@ -74,6 +76,26 @@ def test_peak_memory_is_that_of_large_arrays(tmp_path):
     provenance.note_peak_memory(after, CPU)
     assert after["peak_memory_mb"] - before["peak_memory_mb"] > 200
     del held
+
+
+def test_a_finished_run_notes_the_multiply_adds_that_are_counted_elsewhere(tmp_path):
+    run = run_of(tmp_path, epochs=1)
+    record = go(run, tmp_path / "r")[1].read_record()
+    model = build_model(run.model, run.data.image_shape, 10, **run.options)
+    assert record["multiply_adds"] == count_multiply_adds(model, run.data.image_shape) > 1e5
+
+
+def test_counting_draws_no_random_number_and_stops_no_run(tmp_path):
+    run, record = run_of(tmp_path), {}
+    torch.manual_seed(1)
+    provenance.note_multiply_adds(record, run)
+    after = torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.equal(after, torch.rand(1))
+    assert record.keys() == {"multiply_adds"}
+    wrong = run.model_copy(update={"options": run.options | {"nosuch": 1}})
+    provenance.note_multiply_adds(none := {}, wrong)
+    assert none == {}
 
 
 def test_a_fingerprint_of_the_training_images_follows_the_draw(tmp_path):

@@ -223,6 +223,10 @@ def test_a_commit_with_changes_is_told_apart(plan, results):
 def test_study_and_variants_are_described(filled, results):
     experiment = client_of(results).get_experiment_by_name("small")
     assert "Is *EM* better?" in experiment.tags["mlflow.note.content"]
+    view = "capsbench-test-errors-digits"
+    link = f"(#/experiments/{experiment.experiment_id}/runs?viewStateShareKey={view})"
+    assert link in experiment.tags["mlflow.note.content"]
+    assert f"mlflow.sharedViewState.{view}" in experiment.tags
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     assert experiment.tags["mlflow.experiment.primaryMetric.name"] == "test_error"
     note = found(results)["digits/dynamic-iterations1"].data.tags["mlflow.note.content"]
@@ -336,7 +340,7 @@ def test_results_that_follow_from_others_are_left_out(filled, results):
     metrics = found(results)["digits/em/seed0"].data.metrics
     assert {name for name in metrics if "/" not in name} == {"test_error", "trained_parameters"}
     for name in ("digits/em", "digits/em/seed0"):  # the compare page draws the first
-        assert min(found(results)[name].data.metrics) == "test_error"
+        assert next(iter(found(results)[name].data.metrics)) == "test_error"
     assert all(math.isfinite(value) for value in metrics.values())
 
 

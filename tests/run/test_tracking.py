@@ -1,5 +1,6 @@
 import json
 import logging
+import math
 import os
 import shutil
 import sqlite3
@@ -177,6 +178,7 @@ def test_track_adds_evaluations_once_and_then_has_nothing_to_do(plan, results):
     runs, client = logged(results, plan)
     assert runs[run.key].info.run_id == live  # the run that was logged live is kept
     assert runs[run.key].data.metrics["test_error"] == 12.5
+    assert next(iter(runs[run.key].data.metrics)) == "test_error"  # the compare page draws the first
     assert len(curve(client, runs[run.key], "training/train_loss")) == 3
 
 
@@ -189,7 +191,8 @@ def test_track_sees_that_an_evaluation_has_changed(plan, results):
         write_json(folder.evaluation_path("accuracy"), found)
         assert track_study(plan, results)["written"] == 1
     runs, client = logged(results, plan)
-    assert curve(client, runs[run.key], "test_error") == [(0, 4.0)]
+    unknown, known = curve(client, runs[run.key], "test_error")
+    assert (unknown[0], math.isnan(unknown[1]), known) == (0, True, (0, 4.0))
 
 
 def test_a_store_that_does_not_answer_is_reported_and_waited_for_only_so_long(plan, results, monkeypatch, caplog):

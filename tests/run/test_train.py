@@ -8,15 +8,11 @@ from small_runs import Stop, go, metrics, plan_of, run_of, same_weights, stop_af
 
 from capsbench.data.tasks.task import Task
 from capsbench.errors import InputError, RunError
-from capsbench.losses import MarginLoss
 from capsbench.models.capsnet import CapsNet
 from capsbench.registry import MODELS
 from capsbench.run import train as module
 from capsbench.run.folder import RunFolder
 from capsbench.run.metrics import coupling_entropy
-from capsbench.run.schedule import Schedule, learning_rate
-from capsbench.streams import stream_seed
-from capsbench.study import Training
 
 
 def test_a_run_leaves_a_whole_folder(tmp_path):
@@ -163,72 +159,6 @@ def test_variants_at_one_seed_see_the_same_batches(tmp_path, monkeypatch):
         )
 
 
-@pytest.mark.parametrize("steps", [2, 3, 7])
-def test_a_training_of_steps_cuts_its_last_epoch_short(tmp_path, steps):
-    """Three batches of 32 make an epoch."""
-    _, folder = go(run_of(tmp_path, steps=steps), tmp_path / "r")
-    rows, record = metrics(folder), folder.read_record()
-    assert [int(row["step"]) for row in rows] == {2: [2], 3: [3], 7: [3, 6, 7]}[steps]
-    assert [int(row["images"]) for row in rows] == {2: [64], 3: [96], 7: [96, 96, 32]}[steps]
-    assert (record["epochs"], record["steps"], record["images"]) == (len(rows), steps, 32 * steps)
-    assert record["config"]["training"]["steps"] == steps
-
-
-def test_steps_and_epochs_of_the_same_length_give_the_same_bytes(tmp_path):
-    (_, by_steps), (_, by_epochs) = (
-        go(run_of(tmp_path, **length), tmp_path / name)
-        for name, length in (("steps", {"steps": 9}), ("epochs", {"epochs": 3}))
-    )
-    assert metrics(by_steps) == metrics(by_epochs)
-    assert by_steps.model_path.read_bytes() == by_epochs.model_path.read_bytes()
-
-
-def test_a_cut_epoch_is_measured_over_the_images_that_it_showed(tmp_path):
-    """The mean of a cut epoch is that of its steps: those of the whole epoch before its last step."""
-    seen = []
-    loss = CapsNet.loss
-
-    def spy(self, output, targets, labels):
-        parts = loss(self, output, targets, labels)
-        if self.training:
-            right = (output.scores.argmax(1) == labels).float().mean()
-            seen.append((parts["margin"].item(), right.item()))
-        return parts
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CapsNet, "loss", spy)
-        row = last_row(tmp_path, "cut", steps=5)
-    assert len(seen) == 5
-    assert float(row["train_margin_loss"]) == pytest.approx(sum(margin for margin, _ in seen[3:]) / 2)
-    assert float(row["train_accuracy"]) == pytest.approx(sum(accuracy for _, accuracy in seen[3:]) / 2)
-
-
-def test_losses_are_told_how_long_the_training_is(tmp_path, monkeypatch):
-    told = []
-    monkeypatch.setattr(MarginLoss, "begin", lambda self, *arguments: told.append(arguments))
-    go(run_of(tmp_path), tmp_path / "absolute")
-    go(run_of(tmp_path, schedule="scaled", schedule_steps=90), tmp_path / "scaled")
-    assert told == [(9, 1.0), (9, 10.0)]
-
-
-def test_l2_adds_the_squares_of_all_kernels_to_the_loss(tmp_path):
-    run = run_of(tmp_path, steps=1, l2=0.25)
-    torch.manual_seed(stream_seed(run.seed, "initialisation"))
-    model = MODELS.build(run.model, run.data.image_shape, 10, **run.options)
-    squares = sum(float(p.detach().double().square().sum()) for p in model.parameters() if p.ndim > 1)
-    row, plain = metrics(go(run, tmp_path / "r")[1])[0], last_row(tmp_path, "plain", steps=1)
-    assert float(row["train_l2_loss"]) == pytest.approx(0.25 * squares, rel=1e-5)
-    assert float(row["train_loss"]) == pytest.approx(float(plain["train_loss"]) + 0.25 * squares, rel=1e-5)
-    assert "train_l2_loss" not in plain
-
-
-def test_l2_shrinks_kernels_and_leaves_biases(tmp_path):
-    options = {"learning_rate": 0.003}
-    plain, shrunk = (weights(go(run_of(tmp_path, l2=l2, **options), tmp_path / str(l2))[1]) for l2 in (0.0, 1.0))
-    kernels = [name for name, value in plain.items() if value.ndim > 1]
-    assert kernels and all(shrunk[name].norm() < 0.9 * plain[name].norm() for name in kernels)
-
-
 @pytest.mark.parametrize(
     ("data", "training", "stuck"),
     [
@@ -242,101 +172,6 @@ def test_a_run_that_learns_nothing_says_so(tmp_path, data, training, stuck):
     record = folder.read_record()
     assert record["stuck_at_chance"] is stuck
     assert record["data"]["chance"] == pytest.approx(0.2 if "name" in data else 0.1, abs=0.02)
-
-
-def last_row(tmp_path, name, **training):
-    return metrics(go(run_of(tmp_path, **training), tmp_path / name)[1])[-1]
-
-
-# option, its value, and what else both runs must have for it to act
-ACTING = [
-    ("steps", 8, {"steps": 9}),
-    ("epochs", 2, {}),
-    ("batch_size", 16, {}),
-    ("learning_rate", 0.002, {}),
-    ("lr_decay", 0.5, {"lr_decay_every": 2}),
-    ("lr_decay_every", 1, {}),
-    ("lr_decay_unit", "epoch", {"lr_decay_every": 1}),
-    ("lr_decay_staircase", True, {"lr_decay_every": 4}),
-    ("lr_floor", 0.001, {"lr_decay_every": 1}),
-    ("schedule", "scaled", {}),
-    ("schedule_steps", 90_000, {"schedule": "scaled"}),
-    ("warmup_steps", 6, {}),
-    ("weight_decay", 0.5, {}),
-    ("l2", 0.01, {}),
-    ("gradient_clip", 0.01, {}),
-    ("augmentation", {"shift": 0}, {}),
-    ("augmentation", {"rotation": 20}, {}),
-    ("augmentation", {"flip": True}, {}),
-]
-# tested on their own: what stops a training, and what it computes with
-OTHERS = {"early_stopping", "match", "match_every", "device", "threads", "deterministic"}
-
-
-@pytest.mark.parametrize(("option", "value", "both"), ACTING, ids=str)
-def test_every_option_of_training_acts(tmp_path, option, value, both):
-    plain, changed = last_row(tmp_path, "plain", **both), last_row(tmp_path, "changed", **{**both, option: value})
-    assert plain["train_loss"] != changed["train_loss"]
-
-
-def test_no_option_of_training_is_left_out():
-    assert {option for option, _, _ in ACTING} | OTHERS == set(Training.model_fields)
-
-
-def test_gradient_clipping_bounds_the_step(tmp_path, monkeypatch):
-    norms = []
-    step = torch.optim.AdamW.step
-
-    def spy(self, *arguments):
-        gradients = [p.grad for group in self.param_groups for p in group["params"]]
-        norms.append(float(torch.nn.utils.get_total_norm(gradients)))
-        return step(self, *arguments)
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
-    row = last_row(tmp_path, "clipped", gradient_clip=0.01, epochs=1)
-    assert max(norms) <= 0.01001
-    assert float(row["gradient_norm"]) > 0.01  # what is logged is the norm before clipping
-
-
-def test_weight_decay_shrinks_weights(tmp_path):
-    plain = weights(go(run_of(tmp_path), tmp_path / "a")[1])["conv.weight"]
-    decayed = weights(go(run_of(tmp_path, weight_decay=5.0), tmp_path / "b")[1])["conv.weight"]
-    assert decayed.norm() < 0.99 * plain.norm()
-
-
-def test_early_stopping_keeps_the_best_epoch_of_the_validation_set(tmp_path, monkeypatch):
-    accuracies = iter([0.2, 0.5, 0.4, 0.5, 0.9, 0.9])
-    states = []
-
-    def validate(model, task, objects):
-        states.append({k: v.clone() for k, v in model.state_dict().items()})
-        return {"loss": 1.0, "accuracy": next(accuracies)}
-
-    monkeypatch.setattr(module, "validate", validate)
-    _, folder = go(run_of(tmp_path, epochs=6, early_stopping=2), tmp_path / "r")
-    record = folder.read_record()
-    assert (record["epochs"], record["kept_epoch"]) == (4, 2)
-    assert same_weights(weights(folder), states[1])
-
-
-def test_without_early_stopping_the_last_epoch_is_kept(tmp_path):
-    _, folder = go(run_of(tmp_path), tmp_path / "r")
-    assert folder.read_record()["kept_epoch"] == 3
-
-
-def test_without_a_validation_set_its_columns_are_empty(tmp_path):
-    _, folder = go(run_of(tmp_path, data={"validation_images": 0}), tmp_path / "r")
-    assert {row["validation_accuracy"] for row in metrics(folder)} == {""}
-
-
-def test_the_decoder_is_given_labels_in_training_and_none_in_validation(tmp_path, monkeypatch):
-    given = []
-    forward = CapsNet.forward
-    monkeypatch.setattr(
-        CapsNet, "forward", lambda self, x, y=None: given.append((self.training, y is not None)) or forward(self, x, y)
-    )
-    go(run_of(tmp_path, epochs=1), tmp_path / "r")
-    assert set(given) == {(True, True), (False, False)}
 
 
 @pytest.mark.parametrize("model", ["capsnet", "cnn_matched"])
@@ -367,53 +202,6 @@ def test_every_kind_of_task_trains_and_continues_where_it_was(tmp_path, model, n
     resumed = go(run, tmp_path / "s")[1]
     assert metrics(resumed) == rows
     assert same_weights(weights(resumed), weights(folder))
-
-
-def rate(step, steps_per_epoch=100, **options):
-    return learning_rate(Training(**options), step, steps_per_epoch)
-
-
-def test_the_papers_decay():
-    assert rate(0) == 0.001
-    assert rate(2000) == pytest.approx(0.001 * 0.96)
-    assert rate(1000) == pytest.approx(0.001 * 0.96**0.5)
-    assert rate(10**7) == 1e-6
-
-
-def test_options_of_the_decay():
-    assert rate(1999, lr_decay_staircase=True) == 0.001
-    assert rate(2000, lr_decay_staircase=True) == pytest.approx(0.001 * 0.96)
-    assert rate(300, lr_decay_unit="epoch", lr_decay_every=1) == pytest.approx(0.001 * 0.96**3)
-    assert rate(10**7, lr_floor=1e-4) == 1e-4
-    assert [rate(s, warmup_steps=4) / rate(s) for s in range(5)] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
-
-
-def test_a_scaled_schedule_decays_over_any_length_as_over_the_one_it_is_written_for():
-    short = Schedule(Training(steps=300, schedule="scaled"), 128)
-    assert (short.steps, short.stretch) == (300, 1000)
-    for share in (0, 0.25, 0.5, 1):
-        assert short.learning_rate(round(300 * share)) == pytest.approx(rate(round(300_000 * share)))
-    assert short.learning_rate(300) == pytest.approx(2.2e-6, rel=0.01)  # where S17's authors end
-    own = Schedule(Training(steps=300, schedule="scaled", schedule_steps=600), 128)
-    assert own.learning_rate(300) == pytest.approx(rate(600))
-    assert Schedule(Training(steps=300), 128).learning_rate(300) == rate(300)
-
-
-def test_a_scaled_schedule_counts_epochs_alike_and_leaves_the_warm_up():
-    by_epoch = {"lr_decay_unit": "epoch", "lr_decay_every": 1}
-    scaled = Schedule(Training(steps=100, schedule="scaled", schedule_steps=1000, warmup_steps=4, **by_epoch), 1280)
-    assert scaled.steps_per_epoch == 10
-    assert scaled.learning_rate(50) == pytest.approx(rate(500, steps_per_epoch=10, **by_epoch))
-    assert scaled.learning_rate(0) == pytest.approx(0.25 * 0.001)
-
-
-@pytest.mark.parametrize(
-    ("length", "images", "steps", "epochs"),
-    [({"epochs": 3}, 100, 12, 3), ({"steps": 5}, 100, 5, 2), ({"steps": 4}, 96, 4, 2), ({}, 60_000, 300_000, 160)],
-)
-def test_the_length_in_steps_and_in_epochs(length, images, steps, epochs):
-    schedule = Schedule(Training(batch_size=32, **length), images)
-    assert (schedule.steps, schedule.epochs) == (steps, epochs)
 
 
 def test_coupling_entropy_is_one_for_uniform_and_zero_for_collapsed_couplings():

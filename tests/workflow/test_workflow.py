@@ -36,6 +36,26 @@ def test_a_study_shows_its_progress_and_ends_with_a_summary(finished):
     assert max(map(len, end[end.index("network") : end.index("2 of 2 runs")].splitlines())) <= 100
 
 
+def test_only_the_runs_say_how_far_a_study_is(finished):
+    for of_snakemake in ("Select jobs", "Execute ", "Finished job", "steps (", "Using shell"):
+        assert of_snakemake not in finished.said
+    assert not re.search(r"^\[\w{3} \w{3} +\d+ [\d:]+ \d{4}\]", finished.said, re.M)  # its timestamps
+
+
+def test_snakemake_says_again_what_it_does_when_asked(project):
+    (project.path / "results/tiny/tables/sabour-table1.tex").unlink()
+    done = project.snakemake("--quiet", "host")
+    assert done.returncode == 0
+    assert [word for word in ("rule tables:", "Finished job", "steps (100%) done") if word not in done.output] == []
+
+
+def test_a_dry_run_lists_what_would_run(project):
+    (project.path / "results/tiny/tables/sabour-table1.tex").unlink()
+    output = project.snakemake("--dry-run").output
+    assert re.search(r"^tables +1$", output, re.M)
+    assert "dry-run" in output
+
+
 def test_a_second_call_does_nothing(project):
     assert project.planned() == {}
     done = project.snakemake()
@@ -148,6 +168,8 @@ def test_a_run_that_fails_leaves_the_rest_going_and_is_marked(tmp_path):
     done = project.snakemake()
     assert done.returncode == 1
     assert "out of memory" in done.output
+    assert "failed: train; log: results/tiny/logs/train/digits/broken/seed0.log" in done.output
+    assert "out of memory" in (project.path / "results/tiny/logs/train/digits/broken/seed0.log").read_text()
     results = project.path / "results/tiny"
     assert "status: failed" in (results / "runs/digits/broken/seed0/run.yaml").read_text()
     table = (results / "tables/sabour-table1.md").read_text().splitlines()

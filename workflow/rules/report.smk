@@ -13,15 +13,16 @@ rule tables:
         EVALUATIONS,
     output:
         f"{STUDY}/runs.csv",
-        report(
-            expand(
-                f"{STUDY}/tables/{{table}}.{{ending}}",
-                table=TABLES,
-                ending=["csv", "md", "tex"],
-            ),
-            caption="../report/table.rst",
-            category="tables",
-        ),
+        *[
+            report(
+                f"{STUDY}/tables/{table}.{ending}",
+                caption="../report/table.rst",
+                category="tables",
+                labels={"table": table, "format": ending},
+            )
+            for table in TABLES
+            for ending in ("csv", "md", "tex")
+        ],
     log:
         f"{STUDY}/logs/tables.log",
     params:
@@ -31,6 +32,7 @@ rule tables:
         contrasts=str(PLAN.contrasts),
         code=lambda w: code_version("capsbench.analysis.tables:write_tables"),
         runs=lambda w: code_version("capsbench.analysis.collect:collect"),
+        items=lambda w: code_version("capsbench.analysis.correct_bits:read_predictions"),
         published=lambda w: content_version("analysis/published.yaml"),
         names=lambda w: shown_names(PLAN),
     shell:
@@ -41,15 +43,16 @@ rule plots:
     input:
         EVALUATIONS,
     output:
-        report(
-            expand(
-                f"{STUDY}/plots/{{plot}}.{{ending}}",
-                plot=PLAN.study.plots,
-                ending=["png", "svg"],
-            ),
-            caption="../report/plot.rst",
-            category="plots",
-        ),
+        *[
+            report(
+                f"{STUDY}/plots/{plot}.{ending}",
+                caption="../report/plot.rst",
+                category="plots",
+                labels={"plot": plot, "format": ending},
+            )
+            for plot in PLAN.study.plots
+            for ending in ("png", "svg")
+        ],
     log:
         f"{STUDY}/logs/plots.log",
     params:
@@ -69,12 +72,18 @@ rule study_report:
         rules.tables.output,
         rules.plots.output,
     output:
-        f"{STUDY}/report.html",
+        report(
+            f"{STUDY}/report.html",
+            caption="../report/page.rst",
+            category="page",
+            labels={"page": "report.html"},
+        ),
     log:
         f"{STUDY}/logs/report.log",
     params:
         study=STUDY_FILE,
         code=lambda w: code_version("capsbench.analysis.report:write_report"),
+        items=lambda w: code_version("capsbench.analysis.correct_bits:read_predictions"),
         template=lambda w: [
             content_version(f"analysis/report.{ending}")
             for ending in ("html.j2", "css", "js")

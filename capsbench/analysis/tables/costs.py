@@ -42,19 +42,20 @@ class Cost:
 def cost(cell: Cell, runs: pd.DataFrame) -> Cost:
     """Return what a cell cost; what no run has told is counted on the network, if it can be built."""
     rows = runs[(runs["experiment"] == cell.experiment) & (runs["variant"] == cell.variant) & (runs["status"] == "ok")]
-    parameters, multiply_adds = _counted(cell.run)
+    parameters, multiply_adds = cell.parameters, _mean(rows, "multiply_adds")
+    if math.isnan(parameters) or math.isnan(multiply_adds):
+        counted = _counted(cell.run)
+        parameters = counted[0] if math.isnan(parameters) else parameters
+        multiply_adds = counted[1] if math.isnan(multiply_adds) else multiply_adds
     steps = rows["steps"] if "steps" in rows else pd.Series(dtype=float)
     per_step = math.nan
     if len(steps) and steps.notna().all():
         per_step = float((1000 * rows["seconds"] / steps).mean())
     elif not math.isnan(cell.images_per_second):
         per_step = 1000 * cell.run.training.batch_size / cell.images_per_second
-    memory = rows["peak_memory_mb"].dropna() if "peak_memory_mb" in rows else pd.Series(dtype=float)
     return Cost(
-        parameters if math.isnan(cell.parameters) else cell.parameters,
-        multiply_adds, per_step, cell.images_per_second, float(memory.mean()) if len(memory) else math.nan,
-        cell.seconds,
-    )  # fmt: skip
+        parameters, multiply_adds, per_step, cell.images_per_second, _mean(rows, "peak_memory_mb"), cell.seconds
+    )
 
 
 def cost_table(source: Source) -> Table:
@@ -128,6 +129,12 @@ def _cost_row(cell: Cell, spent: Cost) -> Row:
 
 def _time(spent: Cost) -> tuple[str, str]:
     return number_text(spent.ms_per_step, ".3g"), number_text(spent.images_per_second, ",.0f")
+
+
+def _mean(rows: pd.DataFrame, name: str) -> float:
+    """Return the mean of what runs say; nan where none says it, as those of older versions."""
+    said = rows[name].dropna() if name in rows else pd.Series(dtype=float)
+    return float(said.mean()) if len(said) else math.nan
 
 
 def _numbers(found: Sequence[tuple[Cell, Cost]]) -> pd.DataFrame:

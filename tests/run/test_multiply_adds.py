@@ -1,0 +1,44 @@
+"""Multiply-adds against those of torch's own counter."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from capsbench.analysis.inventory import groups, published_on
+from capsbench.models import build_model
+from capsbench.registry import LOSSES, MODELS
+from capsbench.run.multiply_adds import count_multiply_adds
+
+# each network with its defaults, and with each member of each of its groups (routing, decoder, ...)
+NETWORKS = [(name, {}) for name in MODELS.names()]
+NETWORKS += [
+    (name, {group.name: member})
+    for name in MODELS.names()
+    for group in groups(name).values()
+    for member, options in group.members.items()
+    if options.registry is not LOSSES and (group.default is None or member != group.default.name)
+]
+
+
+@pytest.mark.parametrize(("name", "options"), NETWORKS, ids=str)
+def test_they_equal_those_of_torchs_counter(name, options):
+    shape, classes = published_on(name)
+    model = build_model(name, shape, classes, **options).eval()
+    found = count_multiply_adds(model, shape)
+    model.requires_grad_(False)  # torch's counter trips over parameters that a layer gives back as they are
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(torch.full((1, *shape), 0.5))
+    assert found == counter.get_total_flops() // 2 > 1000
+
+
+def test_counting_does_not_load_torchs_compiler():
+    code = """\
+import sys
+from capsbench.analysis.inventory import measure
+assert measure("capsnet", (1, 28, 28), 10, conv_channels=8, primary_types=2).multiply_adds
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
