@@ -24,7 +24,8 @@ def json_schema() -> Schema:
     """
     networks = {name: MODELS.options(name) for name in MODELS.names()}
     data_options = {name: facts.options for name, facts in catalogue().items()}
-    classes: list[type[BaseModel]] = [Study, *networks.values(), *dict.fromkeys(data_options.values())]
+    protocols = [PROTOCOLS.options(name) for name in PROTOCOLS.names()]
+    classes: list[type[BaseModel]] = [Study, *networks.values(), *dict.fromkeys(data_options.values()), *protocols]
     found, together = models_json_schema([(each, "validation") for each in classes])
     definitions: dict[str, Schema] = together["$defs"]
     places = {each: schema["$ref"] for (each, _), schema in found.items()}
@@ -37,7 +38,10 @@ def json_schema() -> Schema:
     _choose(definitions, DataInFile, "name", {name: places[options] for name, options in data_options.items()})
 
     study = definitions.pop("Study")
-    study["properties"]["evaluations"]["items"] = {"enum": PROTOCOLS.names()}
+    for each in protocols:
+        definitions[places[each].removeprefix(_REF)]["required"] = ["name"]
+    with_options = [{"$ref": places[each]} for each in protocols]
+    study["properties"]["evaluations"]["items"] = {"anyOf": [{"enum": PROTOCOLS.names()}, *with_options]}
     for named in ("experiments", "variants"):
         study["properties"][named]["additionalProperties"] = False  # what is no name
     return {"$schema": DIALECT, **study, "$defs": definitions}
