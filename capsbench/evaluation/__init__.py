@@ -7,8 +7,8 @@ its keyword-only arguments are its options, which a study sets:
     def viewpoint(context: Context, *, bins: Count = 18) -> dict[str, Any]: ...
 
 What it returns has a `status`: "ok", or "not applicable" with a `reason`. Numbers under other keys are in MLflow. Those
-that `shows` names, with the heading of a column, make the table of the protocol. `curves`, a list made by `curve`, are
-what its plot draws. Arrays are written beside the JSON file, to evaluations/NAME.npz.
+that `shows` names, with the heading of a column, make the table of the protocol. Arrays are written beside the JSON
+file, to evaluations/NAME.npz.
 
 Facts that a protocol is registered with:
 
@@ -16,6 +16,10 @@ Facts that a protocol is registered with:
 - `scores_alone`: it needs what one pass over the test gives (`context.predictions`) and not the network; these share
   the pass, and are measured together.
 - `alone`: nothing else may run on the machine meanwhile.
+- `beside`: its option that names a variant whose network it needs as well, see `Context.trained`.
+- `shows`: numbers of its table, with the headings of their columns.
+- `draws`: that it has a plot: "curves", which are drawn from the list `curves` of its result (see `curve`), or "own",
+  which a file of capsbench.analysis.plots draws under its name.
 """
 
 import functools

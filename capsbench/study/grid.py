@@ -83,7 +83,8 @@ def load_plan(path: Path) -> Plan:
     families = [contrast.family for contrast in contrasts]
     check_own_tables(path, study.tables or [], [run.variant for run in runs], list(study.experiments), families)
     if "plots" not in study.model_fields_set:
-        study = study.model_copy(update={"plots": plots_of(runs, bool(contrasts), study.plots)})
+        plots = plots_of(runs, bool(contrasts), study.plots, study.protocols)
+        study = study.model_copy(update={"plots": plots})
     return Plan(path, study, data, runs, contrasts)
 
 

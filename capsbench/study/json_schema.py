@@ -1,14 +1,14 @@
 """The JSON schema of study files, for editors and for other programs: data sets and networks with their options."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from capsbench.registry import MODELS, PROTOCOLS
 from capsbench.study.data_sets import catalogue
-from capsbench.study.schema import DataInFile, Study, Variant
+from capsbench.study.schema import DataInFile, Plot, Study, Variant
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/"
@@ -42,6 +42,8 @@ def json_schema() -> Schema:
         definitions[places[each].removeprefix(_REF)]["required"] = ["name"]
     with_options = [{"$ref": places[each]} for each in protocols]
     study["properties"]["evaluations"]["items"] = {"anyOf": [{"enum": PROTOCOLS.names()}, *with_options]}
+    drawn = [name for name in PROTOCOLS.names() if PROTOCOLS[name].facts.get("draws")]
+    study["properties"]["plots"]["items"] = {"enum": [*get_args(Plot), *drawn]}
     for named in ("experiments", "variants"):
         study["properties"][named]["additionalProperties"] = False  # what is no name
     return {"$schema": DIALECT, **study, "$defs": definitions}

@@ -9,7 +9,16 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
 
 from capsbench.registry import (
     PROTOCOLS,
@@ -49,6 +58,14 @@ def _protocol(given: Any) -> Options:
         raise ValueError(f"{facts['name']}: {first_problem(error, facts)}") from None
 
 
+def _is_plot(name: str) -> str:
+    of_protocols = [each for each in PROTOCOLS.names() if PROTOCOLS[each].facts.get("draws")]
+    if name not in (known := [*get_args(Plot), *of_protocols]):
+        raise ValueError(no_such("plot", name, known))
+    return name
+
+
+PlotName = Annotated[str, AfterValidator(_is_plot)]
 Protocol = Annotated[SerializeAsAny[Options], BeforeValidator(_protocol)]
 
 
@@ -288,8 +305,9 @@ class Study(Strict):
     tables: list[AnyTable] | None = Field(
         None, description="tables by name, and own ones; null, or own ones alone: all that have something to show"
     )
-    plots: list[Plot] = Field(
-        list(get_args(Plot)), description="figures to draw; by default those of them that the study gives something"
+    plots: list[PlotName] = Field(
+        list(get_args(Plot)),
+        description="figures to draw, those of protocols by their names; by default all that the study gives something",
     )
     tracking: bool = Field(True, description="log to MLflow")
 
