@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from capsbench.analysis.measures import Measures, read_measures
-from capsbench.analysis.plots.measured import plot_measured
+from capsbench.analysis.plots.protocols import OF_IMAGES, plot_protocol
 from capsbench.analysis.plots.registry import NEED_RUN_FOLDERS, PLOTS
 from capsbench.run.folder import write_whole
 from capsbench.study import Plan
@@ -38,13 +38,13 @@ def write_plots(
     matplotlib.rcParams["svg.hashsalt"] = _SVG_SALT
     if measures is None:
         measures = {} if results is None else read_measures(plan, results)
-    kept = [name for name in plan.study.plots if results is None and name in NEED_RUN_FOLDERS]
+    kept = [name for name in plan.study.plots if results is None and name in (*NEED_RUN_FOLDERS, *OF_IMAGES)]
     paths = []
     for name in plan.study.plots:
         if name in kept:
             continue
         draw = PLOTS.get(name)
-        figure = draw(plan, results, runs) if draw else plot_measured(name, plan, runs, measures)
+        figure = draw(plan, results, runs) if draw else plot_protocol(name, plan, results, runs, measures)
         for ending in ("png", "svg"):
             paths.append(folder / f"{name}.{ending}")
             options: dict[str, Any] = {"format": ending, "dpi": 300}

@@ -15,17 +15,16 @@ from capsbench.analysis.plots.style import QUIET, Look, handle, looks, styled
 from capsbench.study import Plan
 
 _HEIGHT = 1.4
-_DIAGONAL = "share right"  # y labels of reliability diagrams begin so; there a perfect network lies on the diagonal
+_CONFIDENCE = "confidence"  # the x axis of reliability diagrams: a calibrated network lies on the diagonal
 
 
 @dataclass(frozen=True)
 class _Line:
-    """The curves of a variant, one per seed, at the same x."""
+    """The curves of a variant: x and y of each seed."""
 
     variant: str
     label: str
-    x: np.ndarray
-    y: np.ndarray  # [seeds, points]
+    seeds: Sequence[tuple[np.ndarray, np.ndarray]]
 
 
 @styled
@@ -46,9 +45,9 @@ def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures)
         found = _curves(name, experiment, plan, measures)
         for curve, (x_label, y_label) in _names(found).items():
             there = [
-                _Line(variant, labels[experiment, variant], *joined)
+                _Line(variant, labels[experiment, variant], own)
                 for variant in variants
-                if (joined := _joined(found.get(variant, []), curve)) is not None
+                if (own := _of_name(found.get(variant, []), curve))
             ]
             for part, which in in_parts([line.variant for line in there]):
                 lines = [line for line in there if line.variant in part]
@@ -59,11 +58,14 @@ def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures)
     if not panels:
         return nothing(f"no finished run has curves of '{name}'")
     panels = [_without_repeats(panels, place) for place in range(len(panels))]
-    note = "Mean over the seeds; the band goes from the lowest seed to the highest."
+    note = (
+        "Mean over the seeds; the band goes from the lowest seed to the highest. Where seeds have values at different "
+        "places, each has a line of its own."
+    )
     figure, axes = lay_out(panels, left=0.5, note=note)
     for (axis,), (lines, x_label, y_label) in zip(axes, drawn, strict=True):
         _draw(axis, lines, styles)
-        if y_label.startswith(_DIAGONAL):
+        if x_label.startswith(_CONFIDENCE):
             axis.axline((0, 0), slope=1, color=QUIET, linewidth=0.6, zorder=1)
         axis.set(xlabel=x_label, ylabel=y_label)
     return figure
@@ -87,13 +89,10 @@ def _names(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]) -> dict[s
     }  # fmt: skip
 
 
-def _joined(seeds: Sequence[Sequence[Mapping[str, Any]]], name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Put the curves of one name of all seeds side by side: x [P], y [seeds, P]; nan where a seed has no such x."""
-    own = [dict(zip(c["x"], c["y"], strict=True)) for curves in seeds for c in curves if c["name"] == name]
-    if not own:
-        return None
-    x = sorted({place for each in own for place in each})
-    return np.array(x), np.array([[each.get(place, np.nan) for place in x] for each in own], dtype=float)
+def _of_name(seeds: Sequence[Sequence[Mapping[str, Any]]], name: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return x and y of the curve of this name in each seed that has it."""
+    own = [curve for curves in seeds for curve in curves if curve["name"] == name and curve["x"]]
+    return [(np.array(curve["x"]), np.array(curve["y"])) for curve in own]
 
 
 def _without_repeats(panels: Sequence[Panel], place: int) -> Panel:
@@ -106,11 +105,14 @@ def _without_repeats(panels: Sequence[Panel], place: int) -> Panel:
 
 def _draw(axis: Any, lines: Sequence[_Line], styles: Mapping[str, Look]) -> None:
     for place, line in enumerate(lines):
-        look = styles[line.variant]
-        step = max(1, len(line.x) // 6)
-        mean, low, high = (f(line.y, axis=0) for f in (np.nanmean, np.nanmin, np.nanmax))
-        axis.plot(
-            line.x, mean, markevery=(place % step, step), markersize=3.4, label=line.variant, zorder=4, **look.line()
-        )
-        if len(line.y) > 1:
-            axis.fill_between(line.x, low, high, color=look.color, alpha=0.12, lw=0)
+        look, first = styles[line.variant], line.seeds[0][0]
+        step = max(1, len(first) // 6)
+        marked = {"markevery": (place % step, step), "markersize": 3.4, "label": line.variant, "zorder": 4}
+        if any(not np.array_equal(x, first) for x, _ in line.seeds):  # no mean of values at different x
+            for x, y in line.seeds:
+                axis.plot(x, y, **(marked | look.line() | {"linewidth": 0.7}))
+            continue
+        every = np.stack([y for _, y in line.seeds])  # [seeds, points]
+        axis.plot(first, every.mean(axis=0), **marked, **look.line())
+        if len(every) > 1:
+            axis.fill_between(first, every.min(axis=0), every.max(axis=0), color=look.color, alpha=0.12, lw=0)
