@@ -12,7 +12,7 @@ file, to evaluations/NAME.npz.
 
 Facts that a protocol is registered with:
 
-- `split`: the images that it measures, "test" or "familiar".
+- `split`: the images that it measures, "test" or "familiar"; None where it shows no images of the data set.
 - `scores_alone`: it needs what one pass over the test gives (`context.predictions`) and not the network; these share
   the pass, and are measured together.
 - `alone`: nothing else may run on the machine meanwhile.
@@ -116,16 +116,18 @@ def _context(run: Run, folder: RunFolder, device: torch.device, results: Path, r
 def _measured(context: Context, options: Options) -> Result:
     """Measure under one protocol, and say on which images."""
     protocol = PROTOCOLS[options.name]
-    split: Split = protocol.facts.get("split", "test")
+    split: Split | None = protocol.facts.get("split", "test")
     if split == "familiar" and not context.run.data.has_familiar_test:
         return not_applicable(f"{context.run.data.name} has no familiar test")
     chosen = {name: value for name, value in options.plain().items() if name != "name"}
     found: Result = PROTOCOLS.build(options.name, context, **chosen)
     if found["status"] != "ok":
         return found
-    raw = context.raw(split)
-    about = {"data_fingerprint": context.items(split).fingerprint, "unofficial": list(raw.unofficial)}
-    return found | ({"options": chosen} if chosen else {}) | about
+    about: Result = {"options": chosen} if chosen else {}
+    if split is not None:
+        about["data_fingerprint"] = context.items(split).fingerprint
+        about["unofficial"] = list(context.raw(split).unofficial)
+    return found | about
 
 
 def _scored(context: Context) -> dict[str, np.ndarray]:
