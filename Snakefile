@@ -8,6 +8,7 @@ from snakemake.utils import min_version
 
 from capsbench.analysis.tables import table_names
 from capsbench.errors import InputError
+from capsbench.registry import PROTOCOLS
 from capsbench.run.code_version import code_version, content_version, data_version
 from capsbench.run.code_version import evaluation_version, shown_names, training_version
 from capsbench.run.device import count_gpus, requested_gpus
@@ -37,7 +38,7 @@ if "rules" in {str(what) for what in workflow.output_settings.quiet or ()}:
 STUDY = f"results/{PLAN.study.name}"
 RUN = "{experiment}/{variant}/seed{seed}"
 RUN_FILES = ["model.pt", "metrics.csv", "predictions.npz"]
-RUN_FILES += [f"evaluations/{protocol}.json" for protocol in PLAN.study.evaluations]
+RUN_FILES += [f"evaluations/{protocol}.json" for protocol in PLAN.study.protocols]
 # One training at a time uses a GPU, unless --resources gpu=4 (or a cluster profile) sets another number.
 workflow.global_resources.setdefault("gpu", max(1, count_gpus()))
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Purpose = Literal["initialisation", "order", "augmentation", "dropout", "pairs", "placement"]
+Purpose = Literal["initialisation", "order", "augmentation", "dropout", "pairs", "placement", "evaluation"]
 
 
 def stream_seed(seed: int, purpose: Purpose, epoch: int = 0) -> int:

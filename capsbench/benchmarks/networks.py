@@ -6,31 +6,23 @@ One row per network, so that a person knows what a study costs before it is run:
 import hashlib
 import json
 import logging
-import multiprocessing
-import os
 import statistics
-import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 import torch
 
-from capsbench.benchmarks.memory import peak_bytes
 from capsbench.errors import InputError
-from capsbench.losses import Loss
-from capsbench.models import build_model
 from capsbench.run.device import describe
 from capsbench.run.folder import write_whole
 from capsbench.run.provenance import commit, now
+from capsbench.run.timing import Repeats, in_own_process, measure
 from capsbench.study import Plan, Run
 
 log = logging.getLogger(__name__)
 
-WARM_UP = 2  # steps that are not timed: the first allocates, and on a GPU chooses its kernels
 COLUMNS = (
     "machine", "threads", "torch", "network", "label", "model", "image_shape", "batch_size", "images_per_second",
     "peak_mb", "commit", "date",
@@ -44,7 +36,7 @@ _TYPES: Any = dict.fromkeys(COLUMNS, str) | {
 def network_digest(run: Run) -> str:
     """Return a hash of what decides how long a training step takes: network, images, batch."""
     facts = {
-        "model": run.model, "options": run.options, "image_shape": run.data.image_shape,
+        "model": run.model, "options": run.lasting_options, "image_shape": run.data.image_shape,
         "classes": run.data.facts.num_classes, "objects": run.data.facts.objects,
         "batch_size": run.training.batch_size,
     }  # fmt: skip
@@ -86,7 +78,7 @@ def networks_benchmark(plan: Plan, device: Literal["auto", "cpu", "cuda"], steps
         if place == "cuda" and digest in done:  # threads make no other network of it there
             continue
         done.add(digest)
-        measured = _in_own_process(run, place, steps)
+        measured = in_own_process(time_training, run, place, steps)
         if isinstance(measured, str):
             log.warning("%s/%s: not measured: %s", run.experiment, run.variant, measured)
             continue
@@ -129,52 +121,7 @@ def read_speeds(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _in_own_process(run: Run, device: str, steps: int) -> tuple[float, float] | str:
-    """Return images per second and bytes, or in one line why there are none."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        try:
-            return pool.submit(time_training, run, device, steps).result()
-        except BrokenProcessPool:
-            return "its process was killed, which is what Linux does where memory is short"
-        except (RuntimeError, ValueError, MemoryError) as error:
-            return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
 def time_training(run: Run, device: str, steps: int) -> tuple[float, float]:
     """Train a run's network on random data -> images per second (median over `steps`) and peak memory in bytes."""
-    torch.set_num_threads(run.training.threads)
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(run.training.deterministic)
-    torch.backends.cudnn.benchmark = not run.training.deterministic
-    torch.manual_seed(0)
-    before = peak_bytes(device)
-    model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options).to(device)
-    for module in model.modules():
-        if isinstance(module, Loss):
-            module.begin(WARM_UP + steps, 1.0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    images, labels, targets = _random_batch(run, device)
-    times = []
-    for _ in range(WARM_UP + steps):
-        start = time.perf_counter()
-        parts = model.loss(model(images, labels), targets, labels)
-        optimizer.zero_grad()
-        torch.stack(list(parts.values())).sum().backward()
-        optimizer.step()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return run.training.batch_size / statistics.median(times[WARM_UP:]), peak_bytes(device) - before
-
-
-def _random_batch(run: Run, device: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return images [B, C, H, W], labels [B] or [B, S], and targets as decoders take them."""
-    count, objects, classes = run.training.batch_size, run.data.facts.objects, run.data.facts.num_classes
-    images = torch.rand(count, *run.data.image_shape)
-    if objects == 1:
-        labels, targets = torch.randint(classes, (count,)), images
-    else:
-        labels = torch.rand(count, classes).topk(objects, dim=1).indices.sort(dim=1).values
-        targets = torch.rand(count, objects, *run.data.image_shape)
-    return images.to(device), labels.to(device), targets.to(device)
+    found = measure(run, device, run.training.batch_size, Repeats(0, 0), Repeats(steps, steps))
+    return run.training.batch_size / statistics.median(found.step), found.step_bytes

@@ -9,11 +9,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from capsbench.benchmarks.memory import peak_bytes
 from capsbench.errors import InputError
 from capsbench.routing import dynamic_routing, linear_dynamic_routing, squash
 from capsbench.run.device import describe
 from capsbench.run.provenance import commit
+from capsbench.run.timing import forget_peak, peak_bytes
 
 BASELINE = "stored votes, elementwise"
 
@@ -106,7 +106,7 @@ def _measure(
         return routed.detach(), *torch.autograd.grad(routed, (poses, weight), upstream)
 
     form = FORMS[name]
-    before = peak_bytes(device)
+    before = forget_peak(device)
     found = once(form)
     peak = peak_bytes(device) - before
     times = []

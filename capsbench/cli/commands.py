@@ -2,9 +2,9 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,7 @@ from capsbench.errors import InputError, RunError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from capsbench.registry import Options
     from capsbench.study import Plan, Run
 
 log = logging.getLogger("capsbench.cli")
@@ -181,21 +182,49 @@ def train_run(study: str, key: str, again: bool, results: Path) -> None:
 @capsbench.command("evaluate")
 @study_argument
 @run_argument
+@click.option("--protocol", "names", metavar="NAME", multiple=True, help="One protocol; may be given several times.")
 @results_option
-def evaluate_run(study: str, key: str, results: Path) -> None:
-    """Evaluate a trained run on the test set.
+def evaluate_run(study: str, key: str, names: tuple[str, ...], results: Path) -> None:
+    """Evaluate a trained run, under all protocols of its study or under one.
 
-    Example: capsbench evaluate quick digits/cnn_matched/seed0
+    Examples: capsbench evaluate quick digits/cnn_matched/seed0
+              capsbench evaluate quick digits/cnn_matched/seed0 --protocol calibration
     """
     plan = load_study(study)
     run = _find(plan, key)
+    protocols = _protocols(plan, names)
 
     from capsbench.data import data_root
     from capsbench.evaluation import evaluate
 
-    accuracy = evaluate(run, results, data_root(), plan.study.evaluations)["accuracy"]
-    text = f"test error {accuracy['error']:.2f} %" if accuracy["status"] == "ok" else accuracy["status"]
-    log.info(f"{run.key}  {text}")
+    for name, found in evaluate(run, results, data_root(), protocols).items():
+        if not names and name != "accuracy":
+            continue
+        text = f"test error {found['error']:.2f} %" if name == "accuracy" and found["status"] == "ok" else ""
+        log.info(f"{run.key}  {text or _headline(name, found)}")
+
+
+def _protocols(plan: "Plan", names: Sequence[str]) -> "list[Options]":
+    """Return the protocols of a study, or those of these names, with the options of the study where it has them."""
+    from capsbench.registry import PROTOCOLS, UnknownName
+
+    own = {options.name: options for options in plan.study.evaluations}
+    try:
+        return [own.get(name) or PROTOCOLS.options(name)() for name in names or own]
+    except UnknownName as error:
+        raise InputError(str(error)) from None
+
+
+def _headline(name: str, found: Mapping[str, Any]) -> str:
+    """Say in one line what a protocol found."""
+    if found["status"] != "ok":
+        reason = f": {found['reason']}" if "reason" in found else ""
+        return f"{name}: {found['status']}{reason}"
+    from capsbench.registry import PROTOCOLS
+
+    shown = PROTOCOLS[name].facts.get("shows", {})
+    numbers = [f"{title} {found[key]:.4g}" for key, title in shown.items() if isinstance(found.get(key), int | float)]
+    return f"{name}: {', '.join(numbers) or 'done'}"
 
 
 @capsbench.command("track")

@@ -4,14 +4,25 @@ from typing import Any
 
 import torch
 
+from capsbench.evaluation.context import Context
 from capsbench.evaluation.predictions import Predictions
 from capsbench.models import predicted_classes
 from capsbench.registry import PROTOCOLS
 
 
-@PROTOCOLS.register("familiar", split="familiar")
-@PROTOCOLS.register("accuracy", split="test")
-def accuracy(predictions: Predictions) -> dict[str, Any]:
+@PROTOCOLS.register("accuracy", split="test", scores_alone=True)
+def accuracy(context: Context) -> dict[str, Any]:
+    """Count the errors on the test set, see `count_errors`."""
+    return count_errors(context.predictions())
+
+
+@PROTOCOLS.register("familiar", split="familiar", scores_alone=True)
+def familiar(context: Context) -> dict[str, Any]:
+    """Count the errors on the test under the conditions of training, see `count_errors`."""
+    return count_errors(context.predictions("familiar"))
+
+
+def count_errors(predictions: Predictions) -> dict[str, Any]:
     """Return error and accuracy in %, counted over all images at once, and the error of each class in %.
 
     For pairs of digits, `error` is the pair-exact error, also given under that name: a pair is wrong unless both its

@@ -54,11 +54,11 @@ def training_version(run: Run) -> str:
     return _with_facts(run.data, code_version("capsbench.run.train:train", *_chosen(run), *_of_data(run.data)))
 
 
-def evaluation_version(run: Run, protocols: Sequence[str]) -> str:
-    """Return the version of all code that decides the evaluations of a run under some protocols."""
-    measures = [PROTOCOLS[name].factory for name in protocols]
+def evaluation_version(run: Run, protocols: Sequence[Options]) -> str:
+    """Return the version of all code and options that decide the evaluations of a run under some protocols."""
+    measures = [PROTOCOLS[options.name].factory for options in protocols]
     code = code_version("capsbench.evaluation:evaluate", *measures, *_chosen(run), *_of_data(run.data))
-    return _with_facts(run.data, code)
+    return _with_facts(run.data, json.dumps([code, *(options.plain() for options in protocols)], sort_keys=True))
 
 
 def shown_names(plan: Plan) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from capsbench.registry import MODELS, no_such
+from capsbench.registry import MODELS, PROTOCOLS, Options, no_such
 from capsbench.study.contrasts import Contrast, expand_contrasts
 from capsbench.study.data_sets import Table, catalogue
 from capsbench.study.files import check, read_yaml, refuse
@@ -37,6 +37,16 @@ class Plan:
         """Find a run by its place in the plan; raises KeyError."""
         return self.run(f"{experiment}/{variant}/seed{seed}")
 
+    def taken_beside(self, run: Run, protocol: Options) -> list[str]:
+        """Return the keys of the runs that a protocol takes beside the one that it measures.
+
+        They are those of the variant that the option of the protocol which it is registered with as `beside` names,
+        at the same experiment and seed; none where the experiment does not have it.
+        """
+        variant = _named_beside(protocol)
+        key = f"{run.experiment}/{variant}/seed{run.seed}"
+        return [key] if variant and key != run.key and any(other.key == key for other in self.runs) else []
+
     @property
     def tables(self) -> list[str]:
         """Return the papers' tables that the study names; if it names none, those in which any of its runs stands."""
@@ -65,11 +75,23 @@ def load_plan(path: Path) -> Plan:
             refuse(path, f"experiments.{experiment}", f"variant '{variant}' is there twice, from a grid")
     bases = {name: experiment.variants or list(study.variants) for name, experiment in study.experiments.items()}
     contrasts = expand_contrasts(path, study.contrasts, bases, study.variants, runs)
+    for place, protocol in enumerate(study.evaluations):
+        beside = _named_beside(protocol)
+        names = list(dict.fromkeys(run.variant for run in runs))
+        if beside and beside not in names:
+            refuse(path, f"evaluations[{place}].{protocol.name}", no_such("variant", beside, names))
     families = [contrast.family for contrast in contrasts]
     check_own_tables(path, study.tables or [], [run.variant for run in runs], list(study.experiments), families)
     if "plots" not in study.model_fields_set:
-        study = study.model_copy(update={"plots": plots_of(runs, bool(contrasts), study.plots)})
+        plots = plots_of(runs, bool(contrasts), study.plots, study.protocols)
+        study = study.model_copy(update={"plots": plots})
     return Plan(path, study, data, runs, contrasts)
+
+
+def _named_beside(protocol: Options) -> str | None:
+    """Return the variant that a protocol takes beside the one that it measures."""
+    option = PROTOCOLS[protocol.name].facts.get("beside")
+    return getattr(protocol, option) if option else None
 
 
 def _data(raw: dict[str, Any], study: Study, path: Path, experiment: str) -> Data:
@@ -125,7 +147,7 @@ def _check_matches(
         return f"{place}training.match"
 
     check_matches({cell.name: cell.training.match for cell in cells}, data, path, where)
-    if any(cell.training.match is not None for cell in cells) and "familiar" not in study.evaluations:
+    if any(cell.training.match is not None for cell in cells) and "familiar" not in study.protocols:
         refuse(path, "evaluations", "'familiar' must be among them where a training has 'match': it is what is matched")
 
 

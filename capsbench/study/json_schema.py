@@ -1,14 +1,14 @@
 """The JSON schema of study files, for editors and for other programs: data sets and networks with their options."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from capsbench.registry import MODELS, PROTOCOLS
 from capsbench.study.data_sets import catalogue
-from capsbench.study.schema import DataInFile, Study, Variant
+from capsbench.study.schema import DataInFile, Plot, Study, Variant
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/"
@@ -24,7 +24,8 @@ def json_schema() -> Schema:
     """
     networks = {name: MODELS.options(name) for name in MODELS.names()}
     data_options = {name: facts.options for name, facts in catalogue().items()}
-    classes: list[type[BaseModel]] = [Study, *networks.values(), *dict.fromkeys(data_options.values())]
+    protocols = [PROTOCOLS.options(name) for name in PROTOCOLS.names()]
+    classes: list[type[BaseModel]] = [Study, *networks.values(), *dict.fromkeys(data_options.values()), *protocols]
     found, together = models_json_schema([(each, "validation") for each in classes])
     definitions: dict[str, Schema] = together["$defs"]
     places = {each: schema["$ref"] for (each, _), schema in found.items()}
@@ -37,7 +38,12 @@ def json_schema() -> Schema:
     _choose(definitions, DataInFile, "name", {name: places[options] for name, options in data_options.items()})
 
     study = definitions.pop("Study")
-    study["properties"]["evaluations"]["items"] = {"enum": PROTOCOLS.names()}
+    for each in protocols:
+        definitions[places[each].removeprefix(_REF)]["required"] = ["name"]
+    with_options = [{"$ref": places[each]} for each in protocols]
+    study["properties"]["evaluations"]["items"] = {"anyOf": [{"enum": PROTOCOLS.names()}, *with_options]}
+    drawn = [name for name in PROTOCOLS.names() if PROTOCOLS[name].facts.get("draws")]
+    study["properties"]["plots"]["items"] = {"enum": [*get_args(Plot), *drawn]}
     for named in ("experiments", "variants"):
         study["properties"][named]["additionalProperties"] = False  # what is no name
     return {"$schema": DIALECT, **study, "$defs": definitions}

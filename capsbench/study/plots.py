@@ -3,16 +3,18 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from capsbench.study.schema import Plot, Run
+from capsbench.registry import PROTOCOLS
+from capsbench.study.schema import Run
 
 
-def plots_of(runs: Sequence[Run], has_contrasts: bool, plots: Iterable[Plot]) -> list[Plot]:
+def plots_of(runs: Sequence[Run], has_contrasts: bool, plots: Iterable[str], protocols: Iterable[str]) -> list[str]:
     """Return those of the plots for which a study has what they show.
 
     Args:
         runs: of the study.
         has_contrasts: whether variants are compared.
         plots: to choose from.
+        protocols: that the study evaluates by; those that draw something come last.
     """
     there = {
         "contrasts": has_contrasts,
@@ -22,7 +24,8 @@ def plots_of(runs: Sequence[Run], has_contrasts: bool, plots: Iterable[Plot]) ->
         "coupling_entropy": any(run.options.get("routing") or "iterations" in run.options for run in runs),
         "reconstructions": any(run.options.get("decoder") for run in runs),
     }
-    return [plot for plot in plots if there.get(plot, True)]
+    drawn = [name for name in protocols if PROTOCOLS[name].facts.get("draws")]
+    return [*(plot for plot in plots if there.get(plot, True)), *drawn]
 
 
 def _iterations(runs: Iterable[Run]) -> Mapping[tuple[str, str], Collection[int]]:

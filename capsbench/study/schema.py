@@ -6,11 +6,31 @@ The options of data sets and networks are checked against their own declarations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
 
-from capsbench.registry import PROTOCOLS, Count, Fraction, NonNegative, Positive, Said, no_such
+from capsbench.registry import (
+    PROTOCOLS,
+    Count,
+    Fraction,
+    NonNegative,
+    Options,
+    Positive,
+    Said,
+    first_problem,
+    no_such,
+)
 from capsbench.study.contrasts import Family
 from capsbench.study.data_sets import DataOptions, DataSet, catalogue
 from capsbench.study.tables import AnyTable
@@ -23,13 +43,30 @@ Plot = Literal[
 ]  # fmt: skip
 
 
-def _is_protocol(name: str) -> str:
-    if name not in PROTOCOLS.names():
-        raise ValueError(no_such("protocol", name, PROTOCOLS.names()))
+def _protocol(given: Any) -> Options:
+    """Make the options of a protocol of its name, or of a mapping with `name` and some options."""
+    if isinstance(given, Options):
+        return given
+    facts = {"name": given} if isinstance(given, str) else given
+    if not isinstance(facts, Mapping) or not isinstance(facts.get("name"), str):
+        raise ValueError("a protocol is a name, or a mapping with its 'name' and options")
+    if facts["name"] not in PROTOCOLS.names():
+        raise ValueError(no_such("protocol", facts["name"], PROTOCOLS.names()))
+    try:
+        return PROTOCOLS.options(facts["name"])(**facts)
+    except ValidationError as error:
+        raise ValueError(f"{facts['name']}: {first_problem(error, facts)}") from None
+
+
+def _is_plot(name: str) -> str:
+    of_protocols = [each for each in PROTOCOLS.names() if PROTOCOLS[each].facts.get("draws")]
+    if name not in (known := [*get_args(Plot), *of_protocols]):
+        raise ValueError(no_such("plot", name, known))
     return name
 
 
-Protocol = Annotated[str, AfterValidator(_is_protocol)]
+PlotName = Annotated[str, AfterValidator(_is_plot)]
+Protocol = Annotated[SerializeAsAny[Options], BeforeValidator(_protocol)]
 
 
 DEFAULT_STEPS = 300_000
@@ -258,7 +295,9 @@ class Study(Strict):
     experiments: Annotated[dict[Name, Experiment], Field(min_length=1, description="by name")]
     variants: Annotated[dict[Name, Variant], Field(min_length=1, description="by name")]
     evaluations: Annotated[list[Protocol], Field(min_length=1)] = Field(
-        ["accuracy", "familiar", "reconstruction"], description="what finished runs are measured by"
+        ["accuracy", "familiar", "reconstruction"],
+        validate_default=True,
+        description="protocols that finished runs are measured by: a name, or {name: ..., OPTION: ...}",
     )
     contrasts: dict[Name, Family] | None = Field(
         None, description="family -> pairs of variants to compare at equal seeds; null: each axis of each grid"
@@ -266,18 +305,25 @@ class Study(Strict):
     tables: list[AnyTable] | None = Field(
         None, description="tables by name, and own ones; null, or own ones alone: all that have something to show"
     )
-    plots: list[Plot] = Field(
-        list(get_args(Plot)), description="figures to draw; by default those of them that the study gives something"
+    plots: list[PlotName] = Field(
+        list(get_args(Plot)),
+        description="figures to draw, those of protocols by their names; by default all that the study gives something",
     )
     tracking: bool = Field(True, description="log to MLflow")
+
+    @property
+    def protocols(self) -> list[str]:
+        """Names of the evaluations."""
+        return [options.name for options in self.evaluations]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.name == "reference":
             raise ValueError("name: results/reference/ is for what is committed; take another name")
-        for key in ("seeds", "evaluations", "tables", "plots"):
+        for key in ("seeds", "tables", "plots"):
             _no_repeats(key, getattr(self, key) or [])
-        if "accuracy" not in self.evaluations:
+        _no_repeats("evaluations", self.protocols)
+        if "accuracy" not in self.protocols:
             raise ValueError("evaluations: 'accuracy' must be among them, every table rests on it")
         for name, experiment in self.experiments.items():
             _no_repeats(f"experiments.{name}.variants", experiment.variants or [])

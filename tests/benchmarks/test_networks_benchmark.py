@@ -16,6 +16,7 @@ from capsbench.benchmarks.networks import (
 )
 from capsbench.errors import InputError
 from capsbench.registry import LOSSES, MODELS
+from capsbench.run import timing
 from capsbench.study import load_plan
 
 STUDY = """\
@@ -87,7 +88,7 @@ def test_speed_and_memory_are_measured_in_a_process_of_its_own(plan):
 
 def test_a_network_that_cannot_be_measured_is_named_and_left_out(plan, monkeypatch, caplog):
     ends = iter([(10.0, 2e6), "not enough memory", (20.0, 3e6)])
-    monkeypatch.setattr(networks, "_in_own_process", lambda *_: next(ends))
+    monkeypatch.setattr(networks, "in_own_process", lambda *_: next(ends))
     found = list(networks_benchmark(plan, "cpu", steps=1))
     assert [line["images_per_second"] for line in found] == [10.0, 20.0]
     assert [line["peak_mb"] for line in found] == [2.0, 3.0]
@@ -117,9 +118,7 @@ def test_every_network_can_be_timed(make_plan, model):
 
 def test_pairs_have_two_labels_and_two_targets(plan, monkeypatch):
     seen = []
-    monkeypatch.setattr(
-        networks, "_random_batch", lambda *a, was=networks._random_batch: seen.append(was(*a)) or seen[-1]
-    )
+    monkeypatch.setattr(timing, "random_batch", lambda *a, was=timing.random_batch: seen.append(was(*a)) or seen[-1])
     time_training(plan.cell("pairs", "capsnet", 0), "cpu", 1)
     images, labels, targets = seen[0]
     assert (images.shape, labels.shape, targets.shape) == ((4, 1, 36, 36), (4, 2), (4, 2, 1, 36, 36))

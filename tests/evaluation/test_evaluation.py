@@ -1,18 +1,19 @@
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-import capsbench.evaluation as module
+import capsbench.evaluation.context as context
 from capsbench.data import load, make_task, read_split
 from capsbench.data.catalogue import CATALOGUE
 from capsbench.data.readers.raw import Raw
 from capsbench.errors import InputError
 from capsbench.evaluation import Predictions, collect_predictions, evaluate
-from capsbench.evaluation.accuracy import accuracy
+from capsbench.evaluation.accuracy import count_errors
 from capsbench.evaluation.reconstruction import reconstruction
 from capsbench.models import Network, Output, build_model
 from capsbench.run import provenance
@@ -50,8 +51,13 @@ def predictions(scores, labels, errors=None):
     return Predictions(torch.tensor(scores), torch.tensor(labels), 4, errors, images, images, None)
 
 
+def given(*arguments):
+    """Return a context that has predictions and nothing else."""
+    return SimpleNamespace(predictions=lambda: predictions(*arguments))
+
+
 def test_error_is_counted_over_all_images_at_once():
-    found = accuracy(predictions([[1.0, 0], [1, 0], [0, 1], [1, 0], [1, 0]], [0, 0, 1, 1, 0]))
+    found = count_errors(predictions([[1.0, 0], [1, 0], [0, 1], [1, 0], [1, 0]], [0, 0, 1, 1, 0]))
     assert (found["errors"], found["images"], found["error"], found["accuracy"]) == (1, 5, 20.0, 80.0)
     assert found["error_by_class"] == {"0": 0.0, "1": 50.0}
 
@@ -59,16 +65,16 @@ def test_error_is_counted_over_all_images_at_once():
 def test_both_scores_of_pairs_are_counted_under_names_of_their_own():
     # both right; one of two right; both wrong; both right, the other way round
     scores = [[0.9, 0.8, 0, 0], [0.9, 0, 0.8, 0], [0, 0, 0.9, 0.8], [0.8, 0.9, 0, 0]]
-    found = accuracy(predictions(scores, [[0, 1]] * 4))
+    found = count_errors(predictions(scores, [[0, 1]] * 4))
     assert (found["pair_exact_error"], found["per_digit_error"]) == (50.0, 37.5)
     assert found["error"] == found["pair_exact_error"]
     assert found["error_by_class"] == {"0": 25.0, "1": 50.0}
 
 
 def test_reconstruction_error_is_a_sum_per_image_and_a_mean_over_pixels():
-    found = reconstruction(predictions([[1.0, 0]] * 2, [0, 0], torch.tensor([2.0, 4.0])))
+    found = reconstruction(given([[1.0, 0]] * 2, [0, 0], torch.tensor([2.0, 4.0])))
     assert (found["squared_error"], found["mean_squared_error"]) == (3.0, 0.75)
-    assert reconstruction(predictions([[1.0, 0]], [0]))["status"] == "not applicable"
+    assert reconstruction(given([[1.0, 0]], [0]))["status"] == "not applicable"
 
 
 @pytest.mark.slow
@@ -204,7 +210,7 @@ def test_run_yaml_names_the_files_of_the_test_that_are_not_official(tmp_path, mo
     def copy(data, root, split):
         return dataclasses.replace(read_split(data, root, split), unofficial=(f"{split}.mat: md5 1",))
 
-    monkeypatch.setattr(module, "read_split", copy)
+    monkeypatch.setattr(context, "read_split", copy)
     found = evaluate(run, tmp_path / "r", NOWHERE, PROTOCOLS)
     assert found["accuracy"]["unofficial"] == ["test.mat: md5 1"]
     assert folder.read_record()["data"]["unofficial"] == ["test.mat: md5 1"]

@@ -196,8 +196,8 @@ def test_a_helper_is_followed_however_it_is_imported(copy, way, inside):
 def test_what_a_protocol_looks_at_is_a_part_of_its_version(copy, versions):
     copy.replace(
         "evaluation/accuracy.py",
-        '@PROTOCOLS.register("familiar", split="familiar")',
-        '@PROTOCOLS.register("familiar", split="test")',
+        '@PROTOCOLS.register("familiar", split="familiar", scores_alone=True)',
+        '@PROTOCOLS.register("familiar", split="test", scores_alone=True)',
     )
     assert changed(versions, copy.versions(), "evaluate") == EVERYTHING
 

@@ -1,5 +1,12 @@
 # run folder -> predictions and one file per protocol
 
+# Protocols that need scores alone share one pass over the test set; each of the others is a job of its own.
+ON_SCORES = [
+    p for p in PLAN.study.evaluations if PROTOCOLS[p.name].facts.get("scores_alone")
+]
+ON_NETWORKS = {p.name: p for p in PLAN.study.evaluations if p not in ON_SCORES}
+ALONE = [name for name in ON_NETWORKS if PROTOCOLS[name].facts.get("alone")]
+
 
 rule evaluate:
     input:
@@ -8,7 +15,7 @@ rule evaluate:
         predictions=f"{STUDY}/runs/{RUN}/predictions.npz",
         evaluations=expand(
             f"{STUDY}/runs/{RUN}/evaluations/{{protocol}}.json",
-            protocol=PLAN.study.evaluations,
+            protocol=[p.name for p in ON_SCORES],
             allow_missing=True,
         ),
     log:
@@ -19,6 +26,48 @@ rule evaluate:
     params:
         study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,
-        code=lambda w: evaluation_version(PLAN.cell(**w), PLAN.study.evaluations),
+        protocols=" ".join(f"--protocol {p.name}" for p in ON_SCORES),
+        code=lambda w: evaluation_version(PLAN.cell(**w), ON_SCORES),
     shell:
-        "capsbench evaluate {params.study} {params.run} --log {log}"
+        "capsbench evaluate {params.study} {params.run} {params.protocols} --log {log}"
+
+
+def other_models(w):
+    """Return model.pt of the runs that a protocol takes beside the one that it measures."""
+    run = PLAN.cell(w.experiment, w.variant, w.seed)
+    keys = PLAN.taken_beside(run, ON_NETWORKS[w.protocol])
+    return [f"{STUDY}/runs/{key}/model.pt" for key in keys]
+
+
+def threads_of_protocol(w):
+    """Give a protocol that measures time the machine for itself."""
+    if w.protocol in ALONE and workflow.cores:
+        return workflow.cores
+    return max(run.training.threads for run in PLAN.runs)
+
+
+if ON_NETWORKS:
+
+    rule measure:
+        input:
+            model=f"{STUDY}/runs/{RUN}/model.pt",
+            others=other_models,
+        output:
+            f"{STUDY}/runs/{RUN}/evaluations/{{protocol}}.json",
+        log:
+            f"{STUDY}/logs/evaluate/{RUN}/{{protocol}}.log",
+        wildcard_constraints:
+            protocol="|".join(ON_NETWORKS),
+        threads: threads_of_protocol
+        resources:
+            gpu=lambda w: requested_gpus(
+                PLAN.cell(w.experiment, w.variant, w.seed).training.device
+            ),
+        params:
+            study=STUDY_FILE,
+            run=lambda w: PLAN.cell(w.experiment, w.variant, w.seed).key,
+            code=lambda w: evaluation_version(
+                PLAN.cell(w.experiment, w.variant, w.seed), [ON_NETWORKS[w.protocol]]
+            ),
+        shell:
+            "capsbench evaluate {params.study} {params.run} --protocol {wildcards.protocol} --log {log}"

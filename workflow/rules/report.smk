@@ -2,7 +2,7 @@
 EVALUATIONS = [
     f"{STUDY}/runs/{run.key}/evaluations/{protocol}.json"
     for run in PLAN.runs
-    for protocol in PLAN.study.evaluations
+    for protocol in PLAN.study.protocols
 ]
 
 TABLES = table_names(PLAN)

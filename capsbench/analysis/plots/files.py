@@ -8,6 +8,8 @@ import matplotlib
 import matplotlib.pyplot as plt
 import pandas as pd
 
+from capsbench.analysis.measures import Measures, read_measures
+from capsbench.analysis.plots.protocols import OF_IMAGES, plot_protocol
 from capsbench.analysis.plots.registry import NEED_RUN_FOLDERS, PLOTS
 from capsbench.run.folder import write_whole
 from capsbench.study import Plan
@@ -17,7 +19,9 @@ log = logging.getLogger(__name__)
 _SVG_SALT = "capsbench"  # the same study gives the same svg bytes
 
 
-def write_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> list[Path]:
+def write_plots(
+    plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None, measures: Measures | None = None
+) -> list[Path]:
     """Draw the plots that a study asks for.
 
     Args:
@@ -26,17 +30,21 @@ def write_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | No
         folder: where the files go, as NAME.png and NAME.svg.
         results: the folder of results with the run folders. None where they are not here: plots that are drawn from
             them, such as learning curves, then stay as they are in `folder`, which a message says.
+        measures: from `read_measures` or `load_measures`; left out: read from the run folders.
 
     Returns:
         The paths of what was drawn.
     """
     matplotlib.rcParams["svg.hashsalt"] = _SVG_SALT
-    kept = [name for name in plan.study.plots if results is None and name in NEED_RUN_FOLDERS]
+    if measures is None:
+        measures = {} if results is None else read_measures(plan, results)
+    kept = [name for name in plan.study.plots if results is None and name in (*NEED_RUN_FOLDERS, *OF_IMAGES)]
     paths = []
     for name in plan.study.plots:
         if name in kept:
             continue
-        figure = PLOTS[name](plan, results, runs)
+        draw = PLOTS.get(name)
+        figure = draw(plan, results, runs) if draw else plot_protocol(name, plan, results, runs, measures)
         for ending in ("png", "svg"):
             paths.append(folder / f"{name}.{ending}")
             options: dict[str, Any] = {"format": ending, "dpi": 300}

@@ -73,17 +73,17 @@ def _read(title: str, arrays: Any) -> _Samples:
     chosen = [int(np.flatnonzero(labels[:, 0] == value)[0]) for value in np.unique(labels[:, 0])]
     shown, said = labels[chosen], np.sort(np.argsort(-scores[chosen], axis=1, kind="stable")[:, : labels.shape[1]])
     if targets.ndim == 4:
-        rows = {"input": _strip(_grey(targets)), "reconstruction": _strip(_grey(found))}
+        rows = {"input": strip(_grey(targets)), "reconstruction": strip(_grey(found))}
     else:
         rows = {
-            "input": _strip(_grey(arrays["sample_images"])),
-            "its two digits": _strip(_overlaid(targets)),
-            "reconstructions": _strip(_overlaid(_in_order_of(shown, said, found))),
+            "input": strip(_grey(arrays["sample_images"])),
+            "its two digits": strip(overlaid(targets)),
+            "reconstructions": strip(overlaid(in_order_of(shown, said, found))),
         }
     return _Samples(title, rows, shown, said)
 
 
-def _in_order_of(labels: np.ndarray, predicted: np.ndarray, found: np.ndarray) -> np.ndarray:
+def in_order_of(labels: np.ndarray, predicted: np.ndarray, found: np.ndarray) -> np.ndarray:
     """Put reconstructions [P, 2, ...], which follow the predicted classes, beside the labels: one digit, one colour."""
     crossed = (predicted[:, 0] == labels[:, 1]) | (predicted[:, 1] == labels[:, 0])
     return np.where(crossed.reshape(-1, *[1] * (found.ndim - 1)), found[:, ::-1], found)
@@ -140,14 +140,14 @@ def _grey(images: np.ndarray) -> np.ndarray:
     return np.repeat(images[:, 0, :, :, None], 3, axis=3)
 
 
-def _overlaid(pairs: np.ndarray) -> np.ndarray:
+def overlaid(pairs: np.ndarray) -> np.ndarray:
     """Show two images uint8 [P, 2, C, H, W] in one, each in its colour: [P, H, W, 3]."""
     first, second = (pairs[:, place, 0, :, :, None] / 255 for place in (0, 1))
     mixed: np.ndarray = np.round(255 * np.clip(first * _FIRST + second * _SECOND, 0, 1))
     return mixed.astype(np.uint8)
 
 
-def _strip(images: np.ndarray) -> np.ndarray:
+def strip(images: np.ndarray) -> np.ndarray:
     """Put images [P, H, W, 3] side by side, a grey line after and below each."""
     framed = np.pad(images, ((0, 0), (0, 1), (0, 1), (0, 0)), constant_values=_GREY)
     return np.hstack(list(framed))

@@ -1,0 +1,28 @@
+"""Plots of protocols: curves where a protocol gives them, else a figure of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from capsbench.analysis.measures import Measures
+from capsbench.analysis.plots.confusion import plot_confusion
+from capsbench.analysis.plots.measured import plot_measured
+from capsbench.analysis.plots.perturbation import plot_perturbation
+from capsbench.analysis.plots.segmentation import plot_segmentation
+from capsbench.study import Plan
+
+OWN: dict[str, Callable[[Plan, Path | None, pd.DataFrame, Measures], Figure]] = {
+    "confusion": plot_confusion,
+    "perturbation": plot_perturbation,
+    "segmentation": plot_segmentation,
+}
+OF_IMAGES = ("perturbation", "segmentation")  # which stand in run folders
+
+
+def plot_protocol(name: str, plan: Plan, results: Path | None, runs: pd.DataFrame, measures: Measures) -> Figure:
+    """Draw the plot of a protocol that is registered with `draws`."""
+    if name in OWN:
+        return OWN[name](plan, results, runs, measures)
+    return plot_measured(name, plan, runs, measures)

@@ -1,0 +1,107 @@
+"""The table of a protocol beyond the error: its numbers for each network, beside the test error."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from capsbench.analysis.cells import Cell
+from capsbench.analysis.measures import Measures
+from capsbench.analysis.statistics import summarise
+from capsbench.analysis.tables.model import Grid, Row, Table, grid
+from capsbench.analysis.tables.overview import headings
+from capsbench.analysis.tables.source import Source
+from capsbench.analysis.tables.text import MISSING, error_text
+from capsbench.registry import PROTOCOLS
+from capsbench.study import Plan
+
+
+def measured_names(plan: Plan) -> list[str]:
+    """Return the protocols of a study that have a table."""
+    return [name for name in plan.study.protocols if PROTOCOLS[name].facts.get("shows")]
+
+
+def measured_table(name: str, source: Source, measures: Measures) -> Table:
+    """Return a row per network of each experiment in which the protocol found something.
+
+    Args:
+        name: of the protocol.
+        source: the study and its runs.
+        measures: from `read_measures` or `load_measures`.
+    """
+    protocol = PROTOCOLS[name]
+    shows: Mapping[str, str] = protocol.facts["shows"]
+    heads = headings(source)
+    grids, rows_of_csv, reasons = [], [], dict[str, list[str]]()
+    for experiment in source.plan.study.experiments:
+        rows = []
+        for cell in (cell for cell in source.cells if cell.experiment == experiment):
+            found = [measures[key][name] for key in cell.keys if name in measures.get(key, {})]
+            ended = [result for result in found if result["status"] == "ok"]
+            for reason in dict.fromkeys(r.get("reason", "") for r in found if r["status"] != "ok"):
+                reasons.setdefault(reason, []).append(f"{cell.label} ({experiment})")
+            rows_of_csv.append(_numbers(cell, ended, shows))
+            if ended:
+                rows.append(_row(cell, ended, shows))
+        if rows:
+            columns = ("network", "test error (%)", *shows.values(), "n")
+            grids.append(grid(heads[experiment] if len(source.plan.data) > 1 else "", columns, rows))
+    caption = (
+        f"Study '{source.plan.study.name}', protocol '{name}'. {_first_sentence(protocol.factory.__doc__)} Mean ± "
+        "standard deviation over the seeds; n: seeds with a result."
+    )
+    grids = grids or [Grid("", ("network",), ())]
+    notes = (*_settings(name, measures), *_reasons(reasons))
+    return Table(name, protocol.title.capitalize(), caption, tuple(grids), notes, pd.DataFrame(rows_of_csv))
+
+
+def _row(cell: Cell, found: Sequence[Mapping[str, Any]], shows: Mapping[str, str]) -> Row:
+    texts = (spread_text(_values(found, key)) for key in shows)
+    return Row((cell.label, error_text(cell), *texts, f"{len(found)} of {cell.planned}"), cell.keys)
+
+
+def _values(found: Iterable[Mapping[str, Any]], key: str) -> list[float]:
+    values = [result.get(key) for result in found]
+    return [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)]
+
+
+def spread_text(values: Sequence[float]) -> str:
+    """Return "12.3 ± 0.4", with as many digits as the spread, or the size, makes worth reading; "-" for none."""
+    if not values:
+        return MISSING
+    found = summarise(values)
+    size = max(abs(found.mean), 0.0 if math.isnan(found.std) else found.std)
+    digits = 3 if size < 1 else 2 if size < 100 else 0
+    mean = f"{found.mean:,.{digits}f}"
+    return mean if math.isnan(found.std) else f"{mean} ± {found.std:,.{digits}f}"
+
+
+def _numbers(cell: Cell, found: Sequence[Mapping[str, Any]], shows: Mapping[str, str]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "experiment": cell.experiment, "data": cell.data_set, "variant": cell.variant, "label": cell.label,
+        "test_error": cell.summary.mean, "n": len(found), "planned": cell.planned,
+    }  # fmt: skip
+    for key in shows:
+        summary = summarise(_values(found, key))
+        row |= {key: summary.mean, f"{key}_std": summary.std}
+    return row
+
+
+def _settings(name: str, measures: Measures) -> list[str]:
+    """Say under which options the protocol measured, and over how many images where that is not all of them."""
+    settings = dict.fromkeys(
+        ", ".join(f"{key} {value}" for key, value in result["options"].items() if value is not None)
+        for found in measures.values()
+        if (result := found.get(name, {})).get("options")
+    )
+    return [f"Options: {'; or '.join(settings)}."] if settings else []
+
+
+def _reasons(reasons: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"Not applicable to {', '.join(cells)}: {reason}." for reason, cells in reasons.items()]
+
+
+def _first_sentence(text: str | None) -> str:
+    lines = " ".join((text or "").split("\n\n")[0].split())
+    return lines.split(", see `")[0].rstrip(".") + "." if lines else ""
