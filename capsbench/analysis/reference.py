@@ -18,8 +18,10 @@ import yaml
 from capsbench.analysis.collect import learning_curves, read_runs, runs_of_plan, write_runs
 from capsbench.analysis.correct_bits import NAME as CORRECT
 from capsbench.analysis.correct_bits import Correct, read_correct, read_predictions, write_correct
+from capsbench.analysis.measures import NAME as MEASURES
+from capsbench.analysis.measures import Measures, load_measures, read_measures, write_measures
 from capsbench.analysis.report import summarise_provenance, write_report
-from capsbench.analysis.tables import write_tables
+from capsbench.analysis.tables import build_tables, write_tables
 from capsbench.errors import InputError
 from capsbench.run import provenance
 from capsbench.run.folder import RunFolder, write_whole
@@ -30,7 +32,7 @@ _OF_A_RUN = (
     "experiment", "variant", "seed", "status", "commit", "study_commit", "digest", "started", "finished", "seconds",
     "parameters", "epochs", "peak_memory_mb", "data",
 )  # fmt: skip
-_HASHED = (RUNS, STUDY, AS_RUN, CORRECT)
+_HASHED = (RUNS, STUDY, AS_RUN, CORRECT, MEASURES)
 _UNKNOWN = "unknown"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -51,6 +53,8 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path)
     write_runs(runs, target / RUNS)
     shutil.copy(plan.path, target / STUDY)
     write_correct(plan, results, target)
+    if measures := read_measures(plan, results):
+        write_measures(measures, target / MEASURES)
     about = {
         "study": plan.study.name,
         "made_by": f"make reference STUDY={plan.path}",
@@ -93,7 +97,8 @@ def redraw(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = 
 
 def redraw_tables(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> dict[str, list[Path]]:
     """Write the tables of a reference, and remove those that its study no longer has; returns the paths by table."""
-    written = write_tables(plan, runs, folder / "tables", correct_of(plan, folder, results))
+    correct, measures = correct_of(plan, folder, results), measures_of(plan, folder, results)
+    written = write_tables(plan, runs, folder / "tables", correct, measures)
     names = {path.name for paths in written.values() for path in paths}
     _leave(folder / "tables", names)
     _note_analysis(folder)
@@ -104,7 +109,7 @@ def redraw_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | N
     """Draw the plots of a reference, and remove those that its study no longer has; returns the paths."""
     from capsbench.analysis.plots import write_plots  # seaborn takes as long to import as tables to write
 
-    written = write_plots(plan, runs, folder / "plots", results)
+    written = write_plots(plan, runs, folder / "plots", results, measures_of(plan, folder, results))
     _leave(folder / "plots", {f"{name}.{ending}" for name in plan.study.plots for ending in ("png", "svg")})
     _note_analysis(folder)
     return written
@@ -112,16 +117,21 @@ def redraw_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | N
 
 def redraw_report(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> Path:
     """Write report.html from the runs, and from the tables and plots in the folder; returns its path."""
-    correct = correct_of(plan, folder, results)
+    tables = build_tables(plan, runs, correct_of(plan, folder, results), measures_of(plan, folder, results))
     if results is not None:
         about = summarise_provenance(plan, results)
-        path = write_report(plan, runs, folder, about, learning_curves(plan, results), correct)
+        path = write_report(plan, runs, folder, about, learning_curves(plan, results), tables)
     else:
         kept = read_provenance(folder) if (folder / PROVENANCE).exists() else {}
         facts = {str(name): str(value) for name, value in (kept.get("summary") or {}).items()}
-        path = write_report(plan, runs, folder, facts, correct=correct)
+        path = write_report(plan, runs, folder, facts, tables=tables)
     _note_analysis(folder)
     return path
+
+
+def measures_of(plan: Plan, folder: Path, results: Path | None = None) -> Measures:
+    """Return what protocols found, from the run folders or measures.json of a reference; empty without."""
+    return read_measures(plan, results) if results is not None else load_measures(folder / MEASURES)
 
 
 def correct_of(plan: Plan, folder: Path, results: Path | None = None) -> Correct | None:

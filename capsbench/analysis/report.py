@@ -12,10 +12,9 @@ import pandas as pd
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.conclusion import findings
 from capsbench.analysis.contrasts import compare
-from capsbench.analysis.correct_bits import Correct
 from capsbench.analysis.page import contrasts_table, details_of, plots_of, results_table, sheets_of
 from capsbench.analysis.power import in_words
-from capsbench.analysis.tables import build_tables
+from capsbench.analysis.tables import Table, build_tables
 from capsbench.analysis.tables.text import MISSING, duration_text
 from capsbench.run.folder import RunFolder, write_whole
 from capsbench.study import Plan
@@ -32,7 +31,7 @@ def write_report(
     folder: Path,
     provenance: Mapping[str, str],
     curves: pd.DataFrame | None = None,
-    correct: Correct | None = None,
+    tables: Mapping[str, Table] | None = None,
 ) -> Path:
     """Write folder/report.html; returns its path. Plots are those that stand in the folder.
 
@@ -42,7 +41,7 @@ def write_report(
         folder: results/STUDY or a reference, with plots/*.
         provenance: facts in the order in which they are shown, from `summarise_provenance`.
         curves: from `learning_curves`; None where the run folders are not here.
-        correct: which test items the runs got right, see `build_tables`.
+        tables: from `build_tables`; left out: made of the runs alone.
     """
     found = cells(plan, runs)
     facts = {
@@ -54,7 +53,7 @@ def write_report(
         "contrasts": contrasts_table(compare(plan.contrasts, runs)),
         "tables": [
             (table, sheets_of(table, found))
-            for name, table in build_tables(plan, runs, correct).items()
+            for name, table in (build_tables(plan, runs) if tables is None else tables).items()
             if name not in _ON_THE_PAGE
         ],
         "cells": details_of(plan, found, runs, curves),

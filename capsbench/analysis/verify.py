@@ -33,6 +33,7 @@ from capsbench.analysis.reference import (
     file_hash,
     is_commit,
     key_of,
+    measures_of,
     read_provenance,
     row_hashes,
 )
@@ -189,7 +190,7 @@ def _tables(folder: Path, plan: Plan, runs: pd.DataFrame, correct: Correct | Non
     committed = folder / "tables"
     with tempfile.TemporaryDirectory() as place:
         rebuilt = Path(place) / "tables"
-        write_tables(plan, runs_of_plan(plan, runs), rebuilt, correct)
+        write_tables(plan, runs_of_plan(plan, runs), rebuilt, correct, measures_of(plan, folder))
         names = {path.name for path in rebuilt.iterdir()} if rebuilt.exists() else set()
         there = {path.name for path in committed.iterdir()} if committed.exists() else set()
         for name in sorted(names | there):

@@ -327,9 +327,10 @@ def reference(study: str, results: Path) -> None:
 def verify(folders: tuple[Path, ...], results: Path) -> None:
     """Compare committed references with what they are made of.
 
-    Tables are rebuilt from runs.csv, correct.npz and study.yaml and compared byte for byte, correct.npz with the errors
-    in runs.csv, rows and digests with provenance.yaml, commits with the git history, README.md and docs with both. Plots are not compared: fonts differ between machines.
-    Exits with 1 where something differs, and names file and line.
+    Tables are rebuilt from runs.csv, correct.npz, measures.json and study.yaml and compared byte for byte, correct.npz
+    with the errors in runs.csv, rows and digests with provenance.yaml, commits with the git history, README.md and
+    docs with both. Plots are not compared: fonts differ between machines. Exits with 1 where something differs, and
+    names file and line.
 
     Example: capsbench verify results/reference/cpu
     """

@@ -91,7 +91,7 @@ def check_own_tables(
     for place, own in enumerate(tables):
         if not isinstance(own, OwnTable):
             continue
-        if own.name in taken:
+        if own.name in taken or own.name.startswith("protocol-"):
             refuse(path, f"tables.{place}.name", f"there is a table '{own.name}' already; take another name")
         taken.add(own.name)
         for key, (what, names) in known.items():

@@ -7,12 +7,14 @@ import pandas as pd
 
 from capsbench.analysis.claims import is_side
 from capsbench.analysis.correct_bits import Correct
+from capsbench.analysis.measures import Measures
 from capsbench.analysis.published import PUBLISHED_IN, claims, counterpart
 from capsbench.analysis.tables.claimed import claims_table
 from capsbench.analysis.tables.contrasts import contrasts_table
 from capsbench.analysis.tables.costs import cost_table, routings_table
 from capsbench.analysis.tables.latex import latex
 from capsbench.analysis.tables.markdown import markdown
+from capsbench.analysis.tables.measured import is_measured, measured_names, measured_table
 from capsbench.analysis.tables.methods import routing_of
 from capsbench.analysis.tables.model import Table
 from capsbench.analysis.tables.overview import coverage_table, summary_table
@@ -25,19 +27,19 @@ from capsbench.run.folder import write_whole
 from capsbench.study import Plan
 from capsbench.study.tables import OwnTable
 
-_MADE: dict[str, Callable[[Source, Correct | None], Table]] = {
-    "sabour-table1": lambda source, _: sabour_table1(source),
-    "affnist": lambda source, _: pair_table("affnist", source),
-    "hinton-table1": lambda source, _: hinton_table1(source),
-    "hinton-table2": lambda source, _: pair_table("hinton-table2", source),
-    "natural-images": lambda source, _: natural_images(source),
-    "claims": lambda source, _: claims_table(source),
-    "contrasts": lambda source, _: contrasts_table(source.plan, source.runs),
+_MADE: dict[str, Callable[[Source], Table]] = {
+    "sabour-table1": sabour_table1,
+    "affnist": lambda source: pair_table("affnist", source),
+    "hinton-table1": hinton_table1,
+    "hinton-table2": lambda source: pair_table("hinton-table2", source),
+    "natural-images": natural_images,
+    "claims": claims_table,
+    "contrasts": lambda source: contrasts_table(source.plan, source.runs),
     "test_items": test_items_table,
-    "routings": lambda source, _: routings_table(source),
-    "cost": lambda source, _: cost_table(source),
-    "summary": lambda source, _: summary_table(source),
-    "coverage": lambda source, _: coverage_table(source),
+    "routings": routings_table,
+    "cost": cost_table,
+    "summary": summary_table,
+    "coverage": coverage_table,
 }
 
 
@@ -45,7 +47,7 @@ def table_names(plan: Plan) -> list[str]:
     """Return the names of the tables that a study gets, before anything has run.
 
     Those that the study names and its own ones; if it names none, all that have something to show. Contrasts, which a
-    study switches off with `contrasts: {}`, are always among them.
+    study switches off with `contrasts: {}`, are always among them, and so are those of protocols.
     """
     asked = plan.study.tables
     own = [table for table in asked or [] if isinstance(table, OwnTable)]
@@ -53,10 +55,12 @@ def table_names(plan: Plan) -> list[str]:
     chosen = bool(named) or asked == []
     contrasts = ["contrasts"] if plan.contrasts else []
     names = [*named, *(name for name in contrasts if name not in named)] if chosen else _with_something_to_show(plan)
-    return names + [table.name for table in own]
+    return [*names, *measured_names(plan), *(table.name for table in own)]
 
 
-def build_tables(plan: Plan, runs: pd.DataFrame, correct: Correct | None = None) -> dict[str, Table]:
+def build_tables(
+    plan: Plan, runs: pd.DataFrame, correct: Correct | None = None, measures: Measures | None = None
+) -> dict[str, Table]:
     """Return all tables of a study by name.
 
     Args:
@@ -64,19 +68,28 @@ def build_tables(plan: Plan, runs: pd.DataFrame, correct: Correct | None = None)
         runs: from `collect` or `read_runs`.
         correct: which test items the runs got right, from `read_predictions` or `read_correct`; without it the table of
             test items has no intervals, and says so.
+        measures: what protocols found, from `read_measures` or `load_measures`; without it their tables have no rows.
     """
-    source = gather(plan, runs)
-    return {name: _built(name, source, correct) for name in table_names(plan)}
+    source = gather(plan, runs, correct, measures)
+    return {name: _built(name, source) for name in table_names(plan)}
 
 
-def build_table(name: str, plan: Plan, runs: pd.DataFrame, correct: Correct | None = None) -> Table:
-    """Return one table of a study; raises KeyError for a name that is neither built in nor one of its own."""
-    return _built(name, gather(plan, runs), correct)
+def build_table(
+    name: str, plan: Plan, runs: pd.DataFrame, correct: Correct | None = None, measures: Measures | None = None
+) -> Table:
+    """Return one table of a study; raises KeyError for a name that is no table of it."""
+    return _built(name, gather(plan, runs, correct, measures))
 
 
-def write_tables(plan: Plan, runs: pd.DataFrame, folder: Path, correct: Correct | None = None) -> dict[str, list[Path]]:
+def write_tables(
+    plan: Plan,
+    runs: pd.DataFrame,
+    folder: Path,
+    correct: Correct | None = None,
+    measures: Measures | None = None,
+) -> dict[str, list[Path]]:
     """Write all tables of a study into a folder, which holds nothing else; returns the paths by table."""
-    return {name: write_table(table, folder) for name, table in build_tables(plan, runs, correct).items()}
+    return {name: write_table(table, folder) for name, table in build_tables(plan, runs, correct, measures).items()}
 
 
 def write_table(table: Table, folder: Path) -> list[Path]:
@@ -88,9 +101,11 @@ def write_table(table: Table, folder: Path) -> list[Path]:
     return paths
 
 
-def _built(name: str, source: Source, correct: Correct | None) -> Table:
+def _built(name: str, source: Source) -> Table:
     own = {table.name: table for table in source.plan.study.tables or [] if isinstance(table, OwnTable)}
-    return own_table(own[name], source) if name in own else _MADE[name](source, correct)
+    if name in own:
+        return own_table(own[name], source)
+    return measured_table(name, source) if is_measured(name) else _MADE[name](source)
 
 
 def _with_something_to_show(plan: Plan) -> list[str]:

@@ -16,21 +16,28 @@ from capsbench.analysis.tables.text import MISSING, error_text
 from capsbench.registry import PROTOCOLS
 from capsbench.study import Plan
 
+_PREFIX = "protocol-"  # of the names of these tables: a protocol may be called as another table is
+
 
 def measured_names(plan: Plan) -> list[str]:
-    """Return the protocols of a study that have a table."""
-    return [name for name in plan.study.protocols if PROTOCOLS[name].facts.get("shows")]
+    """Return the names of the tables of a study's protocols."""
+    return [f"{_PREFIX}{name}" for name in plan.study.protocols if PROTOCOLS[name].facts.get("shows")]
 
 
-def measured_table(name: str, source: Source, measures: Measures) -> Table:
-    """Return a row per network of each experiment in which the protocol found something.
+def is_measured(name: str) -> bool:
+    """Tell whether a table is that of a protocol."""
+    return name.startswith(_PREFIX)
+
+
+def measured_table(table: str, source: Source) -> Table:
+    """Return a row per network of each experiment in which a protocol found something.
 
     Args:
-        name: of the protocol.
-        source: the study and its runs.
-        measures: from `read_measures` or `load_measures`.
+        table: its name.
+        source: the study, its runs and what the protocols found.
     """
-    protocol = PROTOCOLS[name]
+    name = table.removeprefix(_PREFIX)
+    protocol, measures = PROTOCOLS[name], source.measures
     shows: Mapping[str, str] = protocol.facts["shows"]
     heads = headings(source)
     grids, rows_of_csv, reasons = [], [], dict[str, list[str]]()
@@ -53,7 +60,9 @@ def measured_table(name: str, source: Source, measures: Measures) -> Table:
     )
     grids = grids or [Grid("", ("network",), ())]
     notes = (*_settings(name, measures), *_reasons(reasons))
-    return Table(name, protocol.title.capitalize(), caption, tuple(grids), notes, pd.DataFrame(rows_of_csv))
+    return Table(
+        table, protocol.title[0].upper() + protocol.title[1:], caption, tuple(grids), notes, pd.DataFrame(rows_of_csv)
+    )
 
 
 def _row(cell: Cell, found: Sequence[Mapping[str, Any]], shows: Mapping[str, str]) -> Row:

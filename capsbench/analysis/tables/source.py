@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.claims import ClaimResult, claims_of
+from capsbench.analysis.correct_bits import Correct
+from capsbench.analysis.measures import Measures
 from capsbench.analysis.published import PUBLISHED_IN, Published, read_published, rows_without_models
 from capsbench.analysis.statistics import summarise
 from capsbench.analysis.tables.methods import method_name, reconstructs, routing_name
@@ -23,12 +25,17 @@ _BESIDE = {"norb": "smallnorb"}  # data sets that are not here, and where their 
 
 @dataclass(frozen=True)
 class Source:
-    """A study, its runs, and what follows from them."""
+    """A study, its runs, and what follows from them.
+
+    correct: which test items the runs got right; None where it is not known. measures: what protocols found.
+    """
 
     plan: Plan
     runs: pd.DataFrame
     cells: Sequence[Cell]
     claims: Sequence[ClaimResult]
+    correct: Correct | None = None
+    measures: Measures = field(default_factory=dict)
 
     def of(self, table: str) -> list[Cell]:
         """Return the cells that stand in a table of the papers."""
@@ -42,11 +49,11 @@ class Source:
         raise KeyError(f"{experiment}/{variant}")
 
 
-def gather(plan: Plan, runs: pd.DataFrame) -> Source:
-    """Return what the tables of a study are made from; `runs` from `collect` or `read_runs`."""
+def gather(plan: Plan, runs: pd.DataFrame, correct: Correct | None = None, measures: Measures | None = None) -> Source:
+    """Return what the tables of a study are made from, see `build_tables`."""
     runs = runs[[name for name in runs if not str(name).startswith("option.")]]  # many, and the plan has them
     there = cells(plan, runs)
-    return Source(plan, runs, there, claims_of(plan, runs, there))
+    return Source(plan, runs, there, claims_of(plan, runs, there), correct, measures or {})
 
 
 def not_run(name: str, there: Sequence[Cell], shown: Sequence[str] = ()) -> list[Published]:

@@ -40,14 +40,9 @@ class _Line:
     p: list[float] = field(default_factory=list)
 
 
-def test_items_table(source: Source, correct: Correct | None) -> Table:
-    """Return a row per cell and per contrast, with the interval that resamples the test items.
-
-    Args:
-        source: the study and its runs.
-        correct: which items the runs got right; None where that was not kept.
-    """
-    plan = source.plan
+def test_items_table(source: Source) -> Table:
+    """Return a row per cell and per contrast, with the interval that resamples the test items."""
+    plan, correct = source.plan, source.correct
     compared = compare(plan.contrasts, source.runs)
     contrasts = list(compared.to_dict("records"))
     lines = [_of_cell(cell) for cell in source.cells] + [_of_contrast(plan, row) for row in contrasts]
