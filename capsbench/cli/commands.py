@@ -187,8 +187,7 @@ def train_run(study: str, key: str, again: bool, results: Path) -> None:
 def evaluate_run(study: str, key: str, names: tuple[str, ...], results: Path) -> None:
     """Evaluate a trained run, under all protocols of its study or under one.
 
-    Examples: capsbench evaluate quick digits/cnn_matched/seed0
-              capsbench evaluate quick digits/cnn_matched/seed0 --protocol calibration
+    Example: capsbench evaluate quick digits/cnn_matched/seed0 --protocol calibration
     """
     plan = load_study(study)
     run = _find(plan, key)

@@ -28,7 +28,7 @@ def test_a_full_study_has_no_deviation(runs_of, change):
 
 def test_a_start_that_the_paper_is_silent_on_is_named_beside_the_value(runs_of):
     run = runs_of(("decoder: [null, fully_connected]", "decoder: [fully_connected], initialisation: [authors]"))[0]
-    assert "starts of the authors' code" in counterpart(run, TABLES).caveat
+    assert "initial weights of the authors' code" in counterpart(run, TABLES).caveat
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ from capsbench.study import load_plan
         ("model: capsnet", "model: capsnt", ["variants.caps.model: no model 'capsnt'", "capsnet, cnn_"]),
         ("model: capsnet", "model: capsnt", ["did you mean capsnet"]),
         ("    model: capsnet\n", "", ["variants.caps.model: is missing"]),
-        ("name: small", "name: small\nplots: [curves]", ['plots.0: "curves" ', "'learning_curves'"]),
+        ("name: small", "name: small\nplots: [curves]", ["plots.0: no plot 'curves'", "learning_curves"]),
         ("name: small", "name: small\ntables: [one]", ['tables.0: "one" ', "'sabour-table1'"]),
         ("name: small", "name: small\nevaluations: [reconstruction]", ["evaluations: 'accuracy' must be"]),
         # lists

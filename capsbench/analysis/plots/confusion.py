@@ -9,7 +9,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from capsbench.analysis.measures import Measures
-from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of, wrapped
+from capsbench.analysis.plots.panels import LINE, Panel, lay_out, nothing, title_of, wrapped
 from capsbench.analysis.plots.style import FONT, INK, QUIET, WIDTH, styled
 from capsbench.study import Plan
 
@@ -39,20 +39,20 @@ def plot_confusion(plan: Plan, results: Path | None, runs: pd.DataFrame, measure
     for experiment in dict.fromkeys(each[0] for each in found):
         own = [each for each in found if each[0] == experiment]
         for start in range(0, len(own), 2):
-            lines = max(len(wrapped(label, _LETTERS)) for _, label, _, _ in own[start : start + 2])
-            title = title_of(plan, experiment, runs) if start == 0 else ""
-            panels.append(Panel(title + "\n" * lines if title else "\n" * lines, _SIDE, below=0.36))
-            rows.append(own[start : start + 2])
+            pair = own[start : start + 2]
+            below = 0.3 + LINE * max(len(wrapped(label, _LETTERS)) for _, label, _, _ in pair)
+            panels.append(Panel("" if start else title_of(plan, experiment, runs), _SIDE, below=below))
+            rows.append(pair)
     note = (
         "Rows: true class; columns: predicted class. Share of the images of the true class in %, over all seeds; what "
         "is right is left out, and shares below 0.5 % have no number."
     )
     figure, axes = lay_out(panels, columns=2, left=_LEFT, gap=_GAP, note=note)
-    for pair, own in zip(axes, rows, strict=True):
-        for axis, (_, label, classes, matrix) in zip(pair, own, strict=False):
+    for places, own in zip(axes, rows, strict=True):
+        for axis, (_, label, classes, matrix) in zip(places, own, strict=False):
             _draw(axis, label, classes, matrix)
-        for axis in pair[len(own) :]:
-            axis.remove()
+        for unused in places[len(own) :]:
+            unused.remove()
     return figure
 
 
@@ -74,4 +74,4 @@ def _draw(axis: Any, label: str, classes: list[str], matrix: np.ndarray) -> None
     axis.set_yticks(range(len(names)), names if max(map(len, names)) <= 7 else [name[:7] for name in names])
     axis.tick_params(length=0)
     axis.grid(visible=False)
-    axis.set_title("\n".join(wrapped(label, _LETTERS)), loc="left", fontsize=FONT, pad=3)
+    axis.set_xlabel("\n".join(wrapped(label, _LETTERS)))

@@ -1,4 +1,4 @@
-"""The plot of a protocol that gives curves: a panel per experiment and curve, a line per variant."""
+"""The plot of a protocol that gives curves: axes for each experiment and curve, a line per variant."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,21 +10,31 @@ from matplotlib.figure import Figure
 
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.plots.curves import in_parts
-from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of
-from capsbench.analysis.plots.style import QUIET, Look, handle, looks, styled
+from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of, wrapped
+from capsbench.analysis.plots.style import QUIET, SMALL, Look, handle, looks, styled
 from capsbench.study import Plan
 
-_HEIGHT = 1.4
+_COLUMNS = 2
+_HEIGHT, _BELOW = 1.05, 0.62  # inches; below: the axis label in two lines, and the title of the axes below
+_LETTERS = 25  # in a line as wide as one of two axes
+_NOTE = (
+    "Mean over the seeds; the band goes from the lowest seed to the highest. Where seeds have values at different "
+    "places, each has a line of its own."
+)
 _CONFIDENCE = "confidence"  # the x axis of reliability diagrams: a calibrated network lies on the diagonal
 
 
-@dataclass(frozen=True)
-class _Line:
-    """The curves of a variant: x and y of each seed."""
+Seeds = Sequence[tuple[np.ndarray, np.ndarray]]  # x and y of each
 
-    variant: str
-    label: str
-    seeds: Sequence[tuple[np.ndarray, np.ndarray]]
+
+@dataclass(frozen=True)
+class _Drawing:
+    """What one pair of axes shows. lines: by variant."""
+
+    name: str
+    x_label: str
+    y_label: str
+    lines: Mapping[str, Seeds]
 
 
 @styled
@@ -39,35 +49,30 @@ def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures)
     """
     styles = looks(plan)
     labels = {(row["experiment"], row["variant"]): row["label"] for row in runs.to_dict("records")}
-    panels, drawn = [], []
+    panels: list[Panel] = []
+    rows: list[list[_Drawing]] = []
     for experiment in plan.study.experiments:
-        variants = list(dict.fromkeys(run.variant for run in plan.runs if run.experiment == experiment))
         found = _curves(name, experiment, plan, measures)
-        for curve, (x_label, y_label) in _names(found).items():
-            there = [
-                _Line(variant, labels[experiment, variant], own)
-                for variant in variants
-                if (own := _of_name(found.get(variant, []), curve))
+        for part, which in in_parts(list(found)) if found else ():
+            own = {variant: found[variant] for variant in part}
+            drawings = [
+                _Drawing(curve, x_label, y_label, _lines(own, curve))
+                for curve, (x_label, y_label) in _names(own).items()
             ]
-            for part, which in in_parts([line.variant for line in there]):
-                lines = [line for line in there if line.variant in part]
-                title = f"{title_of(plan, experiment, runs)}: {curve}{which}"
-                legend = [handle(styles[line.variant], line.label) for line in lines]
-                panels.append(Panel(title, _HEIGHT, legend=legend))
-                drawn.append((lines, x_label, y_label))
+            legend = [handle(styles[variant], labels[experiment, variant]) for variant in part]
+            for start in range(0, len(drawings), _COLUMNS):
+                title = "" if start else f"{title_of(plan, experiment, runs)}{which}\n\u00a0"  # room for those of axes
+                is_last = start + _COLUMNS >= len(drawings)
+                panels.append(Panel(title, _HEIGHT, below=_BELOW, legend=legend if is_last else ()))
+                rows.append(drawings[start : start + _COLUMNS])
     if not panels:
         return nothing(f"no finished run has curves of '{name}'")
-    panels = [_without_repeats(panels, place) for place in range(len(panels))]
-    note = (
-        "Mean over the seeds; the band goes from the lowest seed to the highest. Where seeds have values at different "
-        "places, each has a line of its own."
-    )
-    figure, axes = lay_out(panels, left=0.5, note=note)
-    for (axis,), (lines, x_label, y_label) in zip(axes, drawn, strict=True):
-        _draw(axis, lines, styles)
-        if x_label.startswith(_CONFIDENCE):
-            axis.axline((0, 0), slope=1, color=QUIET, linewidth=0.6, zorder=1)
-        axis.set(xlabel=x_label, ylabel=y_label)
+    figure, axes = lay_out(panels, columns=_COLUMNS, left=0.42, gap=0.5, note=_NOTE)
+    for places, drawings in zip(axes, rows, strict=True):
+        for axis, drawing in zip(places, drawings, strict=False):
+            _draw(axis, drawing, styles)
+        for axis in places[len(drawings) :]:
+            axis.remove()
     return figure
 
 
@@ -89,30 +94,31 @@ def _names(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]) -> dict[s
     }  # fmt: skip
 
 
-def _of_name(seeds: Sequence[Sequence[Mapping[str, Any]]], name: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return x and y of the curve of this name in each seed that has it."""
-    own = [curve for curves in seeds for curve in curves if curve["name"] == name and curve["x"]]
-    return [(np.array(curve["x"]), np.array(curve["y"])) for curve in own]
+def _lines(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], name: str) -> dict[str, Seeds]:
+    """Return the curve of one name of each variant that has it."""
+    lines: dict[str, Seeds] = {}
+    for variant, seeds in found.items():
+        own = [curve for curves in seeds for curve in curves if curve["name"] == name and curve["x"]]
+        if own:
+            lines[variant] = [(np.array(curve["x"]), np.array(curve["y"])) for curve in own]
+    return lines
 
 
-def _without_repeats(panels: Sequence[Panel], place: int) -> Panel:
-    """Leave a legend out where the panel below has the same."""
-    own = panels[place]
-    below = panels[place + 1] if place + 1 < len(panels) else None
-    same = below is not None and [h.get_label() for h in own.legend] == [h.get_label() for h in below.legend]
-    return Panel(own.title, own.height, own.below) if same else own
-
-
-def _draw(axis: Any, lines: Sequence[_Line], styles: Mapping[str, Look]) -> None:
-    for place, line in enumerate(lines):
-        look, first = styles[line.variant], line.seeds[0][0]
+def _draw(axis: Any, drawing: _Drawing, styles: Mapping[str, Look]) -> None:
+    for place, (variant, seeds) in enumerate(drawing.lines.items()):
+        look, first = styles[variant], seeds[0][0]
         step = max(1, len(first) // 6)
-        marked = {"markevery": (place % step, step), "markersize": 3.4, "label": line.variant, "zorder": 4}
-        if any(not np.array_equal(x, first) for x, _ in line.seeds):  # no mean of values at different x
-            for x, y in line.seeds:
+        marked = {"markevery": (place % step, step), "markersize": 3.0, "label": variant, "zorder": 4}
+        if any(not np.array_equal(x, first) for x, _ in seeds):  # no mean of values at different x
+            for x, y in seeds:
                 axis.plot(x, y, **(marked | look.line() | {"linewidth": 0.7}))
             continue
-        every = np.stack([y for _, y in line.seeds])  # [seeds, points]
+        every = np.stack([y for _, y in seeds])  # [seeds, points]
         axis.plot(first, every.mean(axis=0), **marked, **look.line())
         if len(every) > 1:
             axis.fill_between(first, every.min(axis=0), every.max(axis=0), color=look.color, alpha=0.12, lw=0)
+    if drawing.x_label.startswith(_CONFIDENCE):
+        axis.axline((0, 0), slope=1, color=QUIET, linewidth=0.6, zorder=1)
+    axis.set_title("\n".join(wrapped(drawing.name, _LETTERS)), fontsize=SMALL, loc="left", pad=3)
+    x_label, y_label = ("\n".join(wrapped(text, _LETTERS)) for text in (drawing.x_label, drawing.y_label))
+    axis.set(xlabel=x_label, ylabel=y_label)

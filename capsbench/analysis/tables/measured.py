@@ -76,14 +76,13 @@ def _values(found: Iterable[Mapping[str, Any]], key: str) -> list[float]:
 
 
 def spread_text(values: Sequence[float]) -> str:
-    """Return "12.3 ± 0.4", with as many digits as the spread, or the size, makes worth reading; "-" for none."""
+    """Return "12.34 ± 0.41", with three decimals where all is below one; "-" for no values."""
     if not values:
         return MISSING
     found = summarise(values)
-    size = max(abs(found.mean), 0.0 if math.isnan(found.std) else found.std)
-    digits = 3 if size < 1 else 2 if size < 100 else 0
-    mean = f"{found.mean:,.{digits}f}"
-    return mean if math.isnan(found.std) else f"{mean} ± {found.std:,.{digits}f}"
+    digits = 3 if max(map(abs, values)) < 1 else 2 if max(map(abs, values)) < 1000 else 0
+    texts = [f"{number:,.{digits}f}" for number in (found.mean, found.std) if not math.isnan(number)]
+    return " ± ".join(text if text.strip("0.,-") else "0" for text in texts).replace("-", "−")
 
 
 def _numbers(cell: Cell, found: Sequence[Mapping[str, Any]], shows: Mapping[str, str]) -> dict[str, Any]:
