@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from capsbench.models import build_model, count_parameters
@@ -102,7 +103,8 @@ def measure(name: str, image_shape: Shape | None = None, num_classes: int | None
         model = build_model(name, shape, classes, **options).eval()
         parameters = count_parameters(model)
         model.requires_grad_(False)  # the counter trips over parameters that a layer gives back as they are
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        # attention by its definition: the counter does not know the kernel that a CPU takes
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             model(torch.full((1, *shape), 0.5))
     except (ValueError, RuntimeError) as error:  # from the network, or from torch where the network checks nothing
         return Size(shape, classes, problem=" ".join(str(error).split())[:200])
