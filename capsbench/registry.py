@@ -55,6 +55,14 @@ class Said:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Later:
+    """Marks an option that came after results were kept: where it has its default, a run's digest leaves it out.
+
+    It stands in the option's type, `Annotated[Count, Later()]`. The default must do what was done before it came.
+    """
+
+
 class UnknownName(ValueError):
     """A name that is not registered; the message lists those that are."""
 
@@ -247,6 +255,28 @@ def flat_options(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
     return flat
 
 
+def without_later(options: type["Options"], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as `Options.plain` writes them, less those that are `Later` and at their default, at any depth."""
+    usual, kept = options().plain(), {}
+    for name, value in written.items():
+        field = options.model_fields.get(name)
+        if field is None:
+            kept[name] = value
+        elif not (any(isinstance(part, Later) for part in field.metadata) and value == usual[name]):
+            named = value.get("name") if isinstance(value, Mapping) else None
+            members = (member for member in _members(field.annotation) if member.model_fields["name"].default == named)
+            member = next(members, None)
+            kept[name] = value if member is None else without_later(member, value)
+    return kept
+
+
+def _members(annotation: Any) -> list[type["Options"]]:
+    """Return the options of all that a group can name, from the type of the group."""
+    if inspect.isclass(annotation) and issubclass(annotation, Options):
+        return [annotation]
+    return [member for part in typing.get_args(annotation) for member in _members(part)]
+
+
 def first_problem(error: ValidationError, raw: Mapping[str, Any]) -> str:
     """Return the first problem of a failed check in one line."""
     first = next((e for e in error.errors() if e["type"] == "extra_forbidden"), error.errors()[0])
@@ -331,7 +361,7 @@ def _field_type(annotation: Any, default: Any) -> Any:
     names = named[0].names() if isinstance(named[0], Registry) else named[0].list_names()
     members = [registry.options(name) for name in names]
     union = members[0] if len(members) == 1 else Annotated[Union[tuple(members)], Field(discriminator="name")]  # noqa: UP007
-    said = [part for part in annotation.__metadata__ if isinstance(part, Said)]
+    said = [part for part in annotation.__metadata__ if isinstance(part, Said | Later)]
     return Annotated[(union, _Group(names, default if isinstance(default, Chosen) else None), *said)]
 
 

@@ -14,6 +14,7 @@ from capsbench.registry import (
     Count,
     Counts,
     Fraction,
+    Later,
     NonNegative,
     Options,
     Positive,
@@ -21,6 +22,7 @@ from capsbench.registry import (
     Seed,
     UnknownName,
     flat_options,
+    without_later,
 )
 
 
@@ -299,3 +301,35 @@ def test_a_choice_is_built_as_its_entry_is():
     registry = Registry("thing", "json")
     registry.register("thing")(lambda size, *, width=1: (size, width))
     assert registry.choose("thing", width=2).build(3) == (3, 2)
+
+
+def test_options_that_came_later_are_left_out_where_they_have_their_default(drives):
+    @drives.register("rotor")
+    class Rotor:
+        def __init__(self, size: int, *, speed: Count = 5, wind: Annotated[bool, Later()] = False): ...
+
+    ships, rotor, engine = Registry("ship", "json"), drives.choose("rotor"), drives.choose("engine")
+
+    @ships.register("ship")
+    class Ship:
+        def __init__(
+            self,
+            *,
+            drive: Annotated[Chosen, drives] = rotor,
+            spare: Annotated[Chosen, drives] | None = None,
+            tow: Annotated[Chosen, drives, Later()] = engine,
+            decks: Annotated[Counts, Later()] = (1, 2),
+        ): ...
+
+    def kept(**given):
+        options = ships.options("ship")
+        return without_later(options, options(**given).plain())
+
+    plain = {"name": "rotor", "speed": 5}
+    assert kept() == {"name": "ship", "drive": plain, "spare": None}
+    assert kept(decks=(1, 2), tow="engine", drive={"wind": False}) == kept()
+    assert kept(decks=(1, 3))["decks"] == [1, 3]
+    assert kept(drive={"wind": True})["drive"] == plain | {"wind": True}
+    assert kept(tow={"turbo": True})["tow"] == {"name": "engine", "power": 1.0, "turbo": True}
+    assert kept(tow="rotor", spare="rotor")["tow"] == kept(spare="rotor")["spare"] == plain
+    assert without_later(ships.options("ship"), {"decks": [1, 2], "gone": 1}) == {"gone": 1}

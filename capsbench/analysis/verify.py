@@ -39,8 +39,9 @@ from capsbench.analysis.reference import (
 )
 from capsbench.analysis.tables import write_tables
 from capsbench.errors import InputError
+from capsbench.registry import flat_options
 from capsbench.run.provenance import git
-from capsbench.study import Plan, load_plan
+from capsbench.study import Plan, Run, load_plan
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +172,14 @@ def _planned(plan: Plan, runs: pd.DataFrame, today: bool) -> dict[str, dict[str,
     frame = runs_of_plan(plan, runs)
     if today:
         columns += ["label", *(name for name in frame if name.startswith("option."))]
-    return {str(row["key"]): {name: row[name] for name in columns} for row in frame.to_dict("records")}
+    later = {run.key: _came_later(run) - set(runs) for run in plan.runs}
+    rows = {str(row["key"]): row for row in frame.to_dict("records")}
+    return {key: {name: row[name] for name in columns if name not in later[key]} for key, row in rows.items()}
+
+
+def _came_later(run: Run) -> set[str]:
+    """Return the columns of options that a reference may be older than."""
+    return {f"option.{name}" for name in flat_options(run.options).keys() - flat_options(run.lasting_options).keys()}
 
 
 def _digests(folder: Path, plan: Plan, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:

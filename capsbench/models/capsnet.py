@@ -1,5 +1,6 @@
 """CapsNet of Sabour, Frosst, Hinton 2017, *Dynamic Routing Between Capsules* (S17), section 4."""
 
+import math
 from typing import Annotated, Literal
 
 import torch.nn.functional as F
@@ -7,12 +8,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from capsbench.layers import DecoderSize
+from capsbench.layers.residual import ResidualFeatures
 from capsbench.losses import Labels, Scalar
 from capsbench.models.output import Images, Network, Output, Targets, class_loss
-from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, TRANSFORMS, Chosen, Count, Positive, Said
+from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, TRANSFORMS, Chosen, Count, Later, Positive, Said
 from capsbench.routing.contract import Activations, LayerSize, Poses, capsule_lengths, squash
 
 KERNEL = 9
+PRIMARY_WINDOW = {"conv": (KERNEL, 2), "residual": (3, 2), "resnet20": (3, 1)}  # kernel and stride by backbone
+SHRINK = {"conv": 1, "residual": 2, "resnet20": 4}  # of the side of an image by its features
+RESNET20_WIDTHS = (16, 32, 64)
 AUTHORS_BIAS, AUTHORS_FIRST_STD, AUTHORS_STD = 0.1, 0.05, 0.1
 
 Features = Float[Tensor, "batch channels height width"]
@@ -35,6 +40,17 @@ class CapsNet(Network):
     `children`: "squashed" capsules have their lengths as activations (S17). "normalised" ones are what self-routing's
     paper (Hahn 2019) has: batch-normalised poses, each with an activation of its own, the logistic function of a
     batch-normalised convolution.
+
+    `backbone`: what the primary capsules see. Residual features are those of capsbench.layers.residual, under primary
+    capsules of 3x3:
+
+    - "conv" is S17's 9x9 convolution, of `conv_channels`.
+    - "residual" follows the authors' code of Tsai 2020 (inverted dot-product attention; `conv_channels` 128 there):
+      three residual blocks of half of `conv_channels` on the whole grid, three (there four) of `conv_channels` on half
+      of it, shortcuts by 1x1 convolutions. The primary capsules have stride 2, as the first routed layer has there, and
+      there are 1152 of them on 28x28, as with "conv".
+    - "resnet20" has the 16, 32 and 64 channels of He 2016 and ends in a quarter of the grid, whatever `conv_channels`.
+      The primary capsules have stride 1, as in Hahn 2019, who pads them (`padding` "same").
 
     The margin loss teaches little where activations are not lengths.
     """
@@ -60,29 +76,40 @@ class CapsNet(Network):
         padding: Annotated[
             Literal["valid", "same"], Said("valid", "valid; same on CIFAR-10", "S17; both convolutions")
         ] = "valid",
+        backbone: Annotated[
+            Literal["conv", "residual", "resnet20"],
+            Said("conv", "conv", "S17; Tsai 2020 (inverted dot-product attention): residual; Hahn 2019: resnet20"),
+            Later(),
+        ] = "conv",
         conv_channels: Count = 256,
         primary_types: Annotated[Count, Said("32; CIFAR-10: 64", "32; CIFAR-10: 64", "S17, sections 4 and 7")] = 32,
         primary_dim: Count = 8,
         class_dim: Count = 16,
     ):
         super().__init__()
-        channels, height, width = image_shape
-        if padding == "valid":
-            grid = [(side - (KERNEL - 1) - KERNEL) // 2 + 1 for side in (height, width)]
-            if min(grid) < 1:
-                raise ValueError(f"capsnet needs images of at least 17x17, not {height}x{width}")
-        else:
-            grid = [(side + 1) // 2 for side in (height, width)]
         if (children, initialisation) == ("normalised", "authors"):
             raise ValueError("capsnet: the authors' initialisation belongs to children 'squashed', not 'normalised'")
-        self.padding = padding
-        self.conv = nn.Conv2d(channels, conv_channels, KERNEL)
+        if initialisation == "authors" and backbone != "conv":
+            raise ValueError(f"capsnet: the authors' initialisation belongs to backbone 'conv', not '{backbone}'")
+        self.padding, self.primary_window = padding, PRIMARY_WINDOW[backbone]
+        grid = _primary_grid(backbone, padding, image_shape)
+        self.conv: nn.Conv2d | None = None
+        self.residual: ResidualFeatures | None = None
+        in_channels = conv_channels
+        if backbone == "conv":
+            self.conv = nn.Conv2d(image_shape[0], conv_channels, KERNEL)
+        elif backbone == "residual":
+            widths = (max(1, conv_channels // 2), conv_channels)
+            self.residual = ResidualFeatures("capsnet", image_shape, widths, 3, "projection")
+        else:
+            self.residual = ResidualFeatures("capsnet", image_shape, RESNET20_WIDTHS, 3)
+            in_channels = RESNET20_WIDTHS[-1]
         self.primary_caps: nn.Module
         if children == "squashed":
             divisor = primary_types if initialisation == "authors" else 1
-            self.primary_caps = PrimaryCaps(conv_channels, primary_types, primary_dim, divisor=divisor)
+            self.primary_caps = PrimaryCaps(in_channels, primary_types, primary_dim, *self.primary_window, divisor)
         else:
-            self.primary_caps = NormalisedPrimaryCaps(conv_channels, primary_types, primary_dim)
+            self.primary_caps = NormalisedPrimaryCaps(in_channels, primary_types, primary_dim, *self.primary_window)
         size = LayerSize(
             children=grid[0] * grid[1] * primary_types,
             child_dim=primary_dim,
@@ -98,8 +125,12 @@ class CapsNet(Network):
 
     def forward(self, images: Images, labels: Labels | None = None) -> Output:
         """Images [B, C, H, W] -> scores and activations [B, K] of the class capsules, poses [B, K, D], the rest."""
-        features = self.conv(self._padded(images, stride=1)).relu()  # [B, 256, 20, 20]
-        inputs, active = self.primary_caps(self._padded(features, stride=2))  # [B, 1152, 8], [B, 1152]
+        if self.conv is not None:
+            features = self.conv(self._padded(images, KERNEL, 1)).relu()  # [B, 256, 20, 20]
+        else:
+            assert self.residual is not None
+            features = self.residual(images)  # [B, C', H', W']
+        inputs, active = self.primary_caps(self._padded(features, *self.primary_window))  # [B, 1152, 8], [B, 1152]
         weight = self.transform()  # W [1152, K, 16, 8]
         routed = self.routing(inputs, active, weight)
         poses, activations, couplings = routed  # [B, K, 16], [B, K], [B, 1152, K]
@@ -116,11 +147,11 @@ class CapsNet(Network):
             parts["reconstruction"] = self.decoder.loss(output.reconstructions, targets)
         return parts
 
-    def _padded(self, images: Tensor, stride: int) -> Tensor:
+    def _padded(self, images: Tensor, kernel_size: int, stride: int) -> Tensor:
         """Add the zeros of SAME padding: as many positions come out as there are strides in a side."""
         if self.padding == "valid":
             return images
-        missing = [(-(-side // stride) - 1) * stride + KERNEL - side for side in images.shape[2:]]
+        missing = [(-(-side // stride) - 1) * stride + kernel_size - side for side in images.shape[2:]]
         rows, columns = missing
         return F.pad(images, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
 
@@ -131,6 +162,21 @@ class CapsNet(Network):
                 nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
                 assert module.bias is not None
                 nn.init.constant_(module.bias, AUTHORS_BIAS)
+
+
+def _primary_grid(backbone: str, padding: str, image_shape: tuple[int, int, int]) -> tuple[int, int]:
+    """Return the rows and columns of primary capsules. Raises ValueError for images that are too small."""
+    (kernel_size, stride), shrink = PRIMARY_WINDOW[backbone], SHRINK[backbone]
+    cut = KERNEL - 1 if (backbone, padding) == ("conv", "valid") else 0  # by S17's convolution
+    lost = kernel_size - 1 if padding == "valid" else 0
+    least = max(lost, 0 if backbone == "conv" else 1)  # batch norm needs more than one value of a batch of one
+    needed = cut + shrink * least + 1
+    height, width = image_shape[1:]
+    if min(height, width) < needed:
+        raise ValueError(f"capsnet needs images of at least {needed}x{needed}, not {height}x{width}")
+    features = [math.ceil((side - cut) / shrink) for side in (height, width)]
+    rows, columns = (math.ceil((side - lost) / stride) for side in features)
+    return rows, columns
 
 
 class PrimaryCaps(nn.Module):
@@ -161,15 +207,15 @@ class PrimaryCaps(nn.Module):
 class NormalisedPrimaryCaps(nn.Module):
     """Primary capsules of self-routing (Hahn 2019): batch-normalised poses, with activations of their own.
 
-    Two convolutions without bias, of the size of S17's. A pose is not squashed.
+    Two convolutions without bias. A pose is not squashed.
     """
 
-    def __init__(self, in_channels: int, types: int, dim: int):
+    def __init__(self, in_channels: int, types: int, dim: int, kernel_size: int = KERNEL, stride: int = 2):
         super().__init__()
         self.types = types
-        self.pose_conv = nn.Conv2d(in_channels, types * dim, KERNEL, stride=2, bias=False)
+        self.pose_conv = nn.Conv2d(in_channels, types * dim, kernel_size, stride, bias=False)
         self.pose_norm = nn.BatchNorm2d(types * dim)
-        self.activation_conv = nn.Conv2d(in_channels, types, KERNEL, stride=2, bias=False)
+        self.activation_conv = nn.Conv2d(in_channels, types, kernel_size, stride, bias=False)
         self.activation_norm = nn.BatchNorm2d(types)
 
     def forward(self, features: Features) -> tuple[Poses, Activations]:

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from capsbench.registry import (
+    MODELS,
     PROTOCOLS,
     Count,
     Fraction,
@@ -30,6 +31,7 @@ from capsbench.registry import (
     Said,
     first_problem,
     no_such,
+    without_later,
 )
 from capsbench.study.contrasts import Family
 from capsbench.study.data_sets import DataOptions, DataSet, catalogue
@@ -369,11 +371,17 @@ class Run(Strict):
         return self.data.facts.table(self.data.options)
 
     @property
+    def lasting_options(self) -> dict[str, Any]:
+        """The options without those that are marked `Later` and have their default: as before they came."""
+        return without_later(MODELS.options(self.model), self.options)
+
+    @property
     def digest(self) -> str:
         """Hash of what decides the result: the same digest means the same training (device aside)."""
         # data.split: the images that a run draws follow from its split_seed
         aside: dict[str, Any] = {"study": True, "label": True, "training": {"device"}, "data": {"split"}}
         facts = self.model_dump(mode="json", exclude=aside)
+        facts["options"] = self.lasting_options
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

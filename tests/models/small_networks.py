@@ -22,6 +22,12 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "efficient_capsnet": {"conv_channels": (8, 8, 8, 16), "decoder": {"hidden": (16, 32)}},
     "self_routing_capsnet": {"types": 4, "pose_dim": 8, "widths": (4, 8, 16), "blocks": 1, "capsule_layers": 2},
+    "vit_small": {"width": 32, "heads": 2, "depth": 2, "attention_dropout": 0.0, "stochastic_depth": 0.0},
+    "capsule_transformer": {
+        "conv_channels": 8, "part_types": 2, "part_dim": 8, "width": 16, "heads": 2, "part_layers": 1,
+        "decoder": {"hidden": (16, 32)},
+    },
+    "group_capsnet": {"channels": (3, 32), "loss": "margin"},
     "resnet20": {"widths": (4, 8, 16), "blocks": 1},
     "deepcaps": {"conv_channels": 8, "cell_types": (4, 4, 4, 4), "cell_dims": (4, 4, 4, 4), "decoder": {"width": 8}},
 }  # fmt: skip

@@ -1,5 +1,7 @@
 """CapsNet of S17."""
 
+import hashlib
+
 import pytest
 import torch
 from small_networks import SMALL
@@ -9,6 +11,7 @@ from capsbench.losses import margin_loss, share_likelihood_loss, spread_loss
 from capsbench.models import build_model, count_parameters
 from capsbench.models.capsnet import PrimaryCaps
 from capsbench.models.output import predicted_classes
+from capsbench.registry import ROUTINGS
 from capsbench.routing.contract import RoutedByLogits, capsule_lengths
 
 SMALL_DECODER = SMALL["capsnet"]["decoder"]
@@ -19,6 +22,10 @@ def build(shape=(1, 28, 28), **options):
 
 
 WITHOUT_CLASS_CAPS = 8_215_568 - 1_474_560  # which have 1152 x 10 x 16 x 8
+
+RESNET20_FEATURES = 269_722 - 650  # without its classifier
+STAGE_64, STAGE_128 = 6 * (64 * 64 * 9 + 2 * 64), 5 * (128 * 128 * 9) + 64 * 128 * 9 + 64 * 128 + 7 * 2 * 128
+RESIDUAL_128 = (9 * 64 + 2 * 64) + STAGE_64 + STAGE_128 + (128 * 256 * 9 + 256) + 1_474_560 + 1_411_344
 
 
 @pytest.mark.parametrize(
@@ -35,6 +42,8 @@ WITHOUT_CLASS_CAPS = 8_215_568 - 1_474_560  # which have 1152 x 10 x 16 x 8
         ((1, 28, 28), {"transform": {"name": "low_rank", "rank": 2}}, WITHOUT_CLASS_CAPS + 1152 * 10 * 2 * 24),
         ((1, 36, 36), {}, 11_361_808),
         ((1, 40, 40), {}, 13_475_648),
+        ((1, 28, 28), {"backbone": "residual", "conv_channels": 128}, RESIDUAL_128),
+        ((3, 32, 32), {"backbone": "resnet20", "decoder": None}, RESNET20_FEATURES + 64 * 256 * 9 + 256 + 1_474_560),
     ],
     ids=str,
 )
@@ -121,6 +130,8 @@ def test_reconstruction_loss_is_weighted_on_the_sum():
         {"initialisation": "authors"},
         {"children": "normalised"},
         {"padding": "same"},
+        {"backbone": "residual"},
+        {"backbone": "resnet20"},
         {"transform": "shared_over_positions"},
         {"transform": "shared"},
         {"transform": {"name": "grouped", "groups": 6}},
@@ -245,9 +256,69 @@ def test_padding_same_keeps_the_grid():
     small = build((1, 7, 9), padding="same", conv_channels=4, primary_types=2, decoder=None)
     assert small(torch.rand(2, 1, 7, 9)).couplings.shape == (2, 4 * 5 * 2, 10)
     # zeros come in at both sides, the odd one last, as in TensorFlow
-    padded = small._padded(torch.ones(1, 1, 24, 24), stride=2)
+    padded = small._padded(torch.ones(1, 1, 24, 24), 9, 2)
     assert padded.shape == (1, 1, 31, 31)
     assert padded[0, 0, :, 15].nonzero().flatten().tolist() == list(range(3, 27))
+
+
+@pytest.mark.parametrize(
+    ("options", "weights", "scores"),
+    [
+        ({}, "157585293c500f6a", [0.003912, 0.003379, 0.004831]),
+        ({"initialisation": "authors"}, "96bffacaffe8ab70", [0.004896, 0.003563, 0.003622]),
+        ({"children": "normalised", "decoder": None}, "eeec21cdc07f0fce", [0.014323, 0.011179, 0.018172]),
+    ],
+    ids=str,
+)
+def test_the_convolution_has_the_weights_and_the_names_that_it_had_before_there_were_backbones(
+    options, weights, scores
+):
+    """Taken at commit fe779af: weights of runs that were trained before still fit, and mean the same."""
+    model = caps(**options).eval()
+    digest = hashlib.sha256()
+    for name, values in model.state_dict().items():
+        digest.update(f"{name}{tuple(values.shape)}".encode() + values.contiguous().numpy().tobytes())
+    assert digest.hexdigest()[:16] == weights
+    assert model(torch.rand(2, 1, 28, 28)).scores[0, :3].tolist() == pytest.approx(scores, abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "shape", "padding", "children"),
+    [
+        ("conv", (1, 28, 28), "valid", 6 * 6), ("residual", (1, 28, 28), "valid", 6 * 6),
+        ("residual", (2, 32, 30), "valid", 7 * 7), ("residual", (1, 28, 28), "same", 7 * 7),
+        ("resnet20", (3, 32, 32), "valid", 6 * 6), ("resnet20", (3, 32, 32), "same", 8 * 8),
+        ("resnet20", (2, 48, 36), "valid", 10 * 7), ("resnet20", (1, 28, 27), "same", 7 * 7),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["squashed", "normalised"])
+def test_primary_capsules_stand_on_the_grid_of_their_backbone(backbone, shape, padding, children, kind):
+    options = {**SMALL["capsnet"], "backbone": backbone, "padding": padding, "children": kind, "decoder": None}
+    model = build(shape, **options)
+    assert model(torch.rand(2, *shape)).couplings.shape == (2, 2 * children, 10)
+    assert (model.residual is None) == (backbone == "conv") != (model.conv is None)
+
+
+@pytest.mark.parametrize("backbone", ["residual", "resnet20"])
+@pytest.mark.parametrize("routing", ROUTINGS.names())
+def test_every_routing_sends_gradients_to_every_backbone(backbone, routing):
+    torch.manual_seed(0)
+    options = {"conv_channels": 4, "primary_types": 2, "routing": routing, "weight_std": 1.0, "decoder": None}
+    model = build((1, 16, 16), backbone=backbone, **options)
+    for parameter in model.routing.parameters():  # off their starts, which may hide what they multiply
+        torch.nn.init.normal_(parameter)
+    model(torch.rand(4, 1, 16, 16)).scores.square().sum().backward()
+    gradients = [p.grad for p in model.residual.parameters()]
+    assert all(g.isfinite().all() for g in gradients) and any(g.any() for g in gradients)
+
+
+def test_the_width_of_residual_features_is_that_of_the_convolution_and_resnet20_has_its_own():
+    for backbone, widths in (("residual", {3, 6}), ("resnet20", {16, 32, 64})):
+        model = build(backbone=backbone, conv_channels=6, primary_types=2)
+        found = {m.out_channels for m in model.residual.modules() if isinstance(m, torch.nn.Conv2d)}
+        assert found == widths
+        assert model.primary_caps.conv.in_channels == max(widths)
 
 
 def test_detach_changes_the_gradient_and_not_the_output():
@@ -289,6 +360,8 @@ def test_decoder_dropout_reaches_the_decoder():
         ({"loss": {"schedule": "linear"}}, "unknown option 'loss.schedule'"),
         ({"loss": {"name": "spread", "schedule": "cubic"}}, "option 'loss.schedule'"),
         ({"loss": "cross"}, "no loss 'cross'; .*there are cross_entropy, margin, share_likelihood, spread"),
+        ({"backbone": "resnet20", "initialisation": "authors"}, "initialisation belongs to backbone 'conv'"),
+        ({"backbone": "vgg"}, "option 'backbone'"),
         ({"children": "normalised", "initialisation": "authors"}, "initialisation belongs to children 'squashed'"),
         ({"transform": {"rank": 2}}, "unknown option 'transform.rank'"),
         ({"transform": {"name": "grouped", "groups": 7}}, "1152 capsules .* 7 groups"),
@@ -307,9 +380,17 @@ def test_what_cannot_be_built_is_named(options, message):
     assert "\n" not in str(caught.value)
 
 
-def test_images_that_are_too_small_are_refused():
-    with pytest.raises(ValueError, match="needs images of at least 17x17, not 16x30"):
-        build((1, 16, 30))
+@pytest.mark.parametrize(
+    ("backbone", "padding", "least"),
+    [("conv", "valid", 17), ("residual", "valid", 5), ("residual", "same", 3), ("resnet20", "valid", 9),
+     ("resnet20", "same", 5)],
+)  # fmt: skip
+def test_images_that_are_too_small_are_refused(backbone, padding, least):
+    options = {**SMALL["capsnet"], "backbone": backbone, "padding": padding}
+    with pytest.raises(ValueError, match=f"needs images of at least {least}x{least}, not {least - 1}x30"):
+        build((1, least - 1, 30), **options)
+    smallest = build((1, least, least), **options)
+    assert smallest(torch.rand(1, 1, least, least)).scores.isfinite().all()
 
 
 def test_a_primary_capsule_is_neighbouring_channels_of_one_position():
