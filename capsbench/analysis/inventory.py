@@ -97,17 +97,8 @@ def measure(name: str, image_shape: Shape | None = None, num_classes: int | None
     usual_shape, usual_classes = published_on(name)
     shape, classes = image_shape or usual_shape, num_classes or usual_classes
     try:
-<<<<<<< HEAD
         model = build_model(name, shape, classes, **options)
         parameters, multiply_adds = count_parameters(model), count_multiply_adds(model, shape)
-=======
-        model = build_model(name, shape, classes, **options).eval()
-        parameters = count_parameters(model)
-        model.requires_grad_(False)  # the counter trips over parameters that a layer gives back as they are
-        # attention by its definition: the counter does not know the kernel that a CPU takes
-        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            model(torch.full((1, *shape), 0.5))
->>>>>>> protocols
     except (ValueError, RuntimeError) as error:  # from the network, or from torch where the network checks nothing
         return Size(shape, classes, problem=" ".join(str(error).split())[:200])
     return Size(shape, classes, parameters, multiply_adds)
