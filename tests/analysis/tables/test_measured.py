@@ -1,0 +1,126 @@
+"""Tables and plots of protocols, from results that are written by hand."""
+
+import pytest
+
+from capsbench.analysis.collect import collect
+from capsbench.analysis.plots import write_plots
+from capsbench.analysis.plots.measured import plot_measured
+from capsbench.analysis.tables import build_tables, table_names
+from capsbench.analysis.tables.measured import spread_text
+from capsbench.analysis.tables.text import MISSING
+
+STUDY = """\
+name: measured
+seeds: [0, 1, 2]
+training: {epochs: 2}
+experiments: {digits: {data: {name: digits}}, pairs: {data: {name: multidigits}}}
+variants: {caps: {model: capsnet, label: capsules}, cnn: {model: cnn_matched, label: CNN}}
+evaluations: [accuracy, confusion, {name: routing, images: 50}, transforms, perturbation]
+"""
+ENTROPY = {0: 0.5, 1: 0.6, 2: 0.7}
+
+
+def curve_of(values):
+    return {"name": "error", "x": [1, 2, 3], "y": values, "x_label": "iterations", "y_label": "error (%)"}
+
+
+@pytest.fixture
+def plan(make_plan, write_run):
+    plan = make_plan(STUDY)
+    for run in plan.runs:
+        write_run(run, error=10 + run.seed, per_digit=5.0 if run.experiment == "pairs" else None)
+    return plan
+
+
+@pytest.fixture
+def measures(plan):
+    """Capsules on digits were measured in all seeds; the CNN has no routing; nothing is known of pairs."""
+    found = {}
+    for run in plan.runs:
+        if run.experiment == "pairs":
+            continue
+        result = {"status": "not applicable", "reason": "the network has no routing"}
+        if run.variant == "caps":
+            curves = [curve_of([30, 20, 10 + run.seed])]
+            result = {"status": "ok", "entropy": ENTROPY[run.seed], "curves": curves, "options": {"images": 50}}
+        matrix = [[9 if row == column else 0 for column in range(10)] for row in range(10)]
+        matrix[3][5] = 1
+        confusion = {"status": "ok", "most_confused_share": 100.0, "matrix": matrix, "classes": list("0123456789")}
+        found[run.key] = {"routing": result, "confusion": confusion}
+    return found
+
+
+@pytest.fixture
+def tables(plan, measures, results):
+    return build_tables(plan, collect(plan, results), measures=measures)
+
+
+def test_each_protocol_has_a_table_whatever_has_run(plan):
+    assert {f"protocol-{name}" for name in ("confusion", "routing", "transforms", "perturbation")} <= set(
+        table_names(plan)
+    )
+    assert "protocol-accuracy" not in table_names(plan)
+
+
+def test_a_row_has_mean_and_spread_over_the_seeds_beside_the_test_error(tables):
+    table = tables["protocol-routing"]
+    (grid,) = table.grids
+    (row,) = grid.rows
+    shown = dict(zip(grid.columns, row.texts, strict=True))
+    assert (shown["network"], shown["test error (%)"], shown["n"]) == ("capsules", "11.00 ± 1.00", "3 of 3")
+    assert shown["coupling entropy"] == "0.600 ± 0.100"
+    assert "agreement" not in shown  # a column in which no row says anything
+    numbers = table.numbers.set_index(["experiment", "variant"])
+    assert numbers.loc[("digits", "caps"), "entropy"] == pytest.approx(0.6)
+    assert numbers.loc[("digits", "cnn"), "n"] == 0
+
+
+def test_notes_say_where_it_does_not_apply_and_under_which_options(tables):
+    notes = " ".join(tables["protocol-routing"].notes)
+    assert "Not applicable to CNN (digits): the network has no routing" in notes
+    assert "images 50" in notes
+
+
+def test_a_protocol_without_results_gives_a_table_without_rows(tables):
+    assert all(not grid.rows for grid in tables["protocol-transforms"].grids)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([], MISSING),
+        ([0.0, 0.0], "0 ± 0"),
+        ([0.25], "0.250"),
+        ([-0.5, -0.7], "−0.600 ± 0.141"),
+        ([12.0, 14.0], "13.00 ± 1.41"),
+        ([4000.0], "4,000"),
+    ],
+)
+def test_numbers_have_the_digits_that_their_size_makes_worth_reading(values, text):
+    assert spread_text(values) == text
+
+
+def test_a_plot_has_a_line_per_variant_with_a_band_over_the_seeds(plan, measures, results):
+    figure = plot_measured("routing", plan, collect(plan, results), measures)
+    (axis,) = figure.axes
+    (line,) = [line for line in axis.lines if line.get_label() == "caps"]
+    assert list(line.get_ydata()) == [30, 20, 11]
+    (band,) = axis.collections
+    assert band.get_paths()[0].vertices[:, 1].min() == 10 and band.get_paths()[0].vertices[:, 1].max() == 30
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("iterations", "error (%)")
+
+
+def test_seeds_with_other_x_have_lines_of_their_own(plan, measures, results):
+    for place, found in enumerate(measures.values()):
+        if "curves" in found["routing"]:
+            found["routing"]["curves"][0]["x"] = [1 + place, 5, 6]
+    (axis,) = plot_measured("routing", plan, collect(plan, results), measures).axes
+    assert len(axis.lines) == 3 and not axis.collections
+
+
+def test_plots_of_protocols_are_written_with_the_others(plan, measures, results):
+    names = {path.name for path in write_plots(plan, collect(plan, results), results / "plots", results, measures)}
+    assert {"routing.png", "confusion.svg", "transforms.png", "perturbation.png"} <= names
+    silent = (results / "plots/transforms.svg").read_text()
+    assert "nothing to show: no finished run has curves" in silent
+    assert "nothing to show" not in (results / "plots/confusion.svg").read_text()
