@@ -30,7 +30,10 @@ from capsbench.cli import main
         (["config", "show", "small", "--speeds", "configs/small.yaml"], ["configs/small.yaml", "not a file of"]),
         (["bench", "--batch", "0"], ["--batch", "'0' is not a positive whole number"]),
         (["bench", "--device", "tpu"], ["'tpu'", "cpu", "cuda"]),
-        (["models", "capsnte"], ["no model 'capsnte'; did you mean capsnet? there are capsnet, cnn_hinton_norb"]),
+        (
+            ["models", "capsnte"],
+            ["no model 'capsnte'; did you mean capsnet? there are capsnet, capsule_"],
+        ),
         (["models", "--image-shape", "28x28"], ["'28x28' is not channels x height x width, as 1x28x28"]),
         (["models", "--classes", "0"], ["--classes", "'0' is not a positive whole number"]),
         (["config", "show", "nosuch"], ["no study 'nosuch'", "configs/ (bad, small)"]),

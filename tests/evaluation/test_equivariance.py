@@ -26,7 +26,7 @@ def given(task, model):
 def test_an_exact_code_has_r2_one_with_another_map_for_each_capsule():
     rest, parameters = normal(N, 16), normal(N, 2, seed=1)
     maps = normal(4, 2, 16, seed=2)
-    moved = rest + torch.einsum("np,npd->nd", parameters, maps[GROUPS])
+    moved = rest + torch.einsum("ik,ikd->id", parameters, maps[GROUPS])
     found, why = measure(rest, moved, parameters, GROUPS)
     assert found["r2"] == pytest.approx(1, abs=1e-9)
     assert found["decoded_r2"] == pytest.approx(1, abs=1e-9)

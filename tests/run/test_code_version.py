@@ -10,6 +10,7 @@ import pytest
 
 import capsbench
 from capsbench.data.catalogue import CATALOGUE
+from capsbench.registry import PROTOCOLS
 from capsbench.run import code_version as module
 from capsbench.run.code_version import data_version, evaluation_version, training_version
 from capsbench.study import load_plan
@@ -27,7 +28,7 @@ variants:
   matched: {model: cnn_matched}
   resnet: {model: resnet20}
 """
-EVALUATIONS = ("accuracy", "familiar")
+EVALUATIONS = [PROTOCOLS.options(name)() for name in ("accuracy", "familiar")]
 EVERYTHING = {f"{e}/{v}" for e in ("digits", "toynorb") for v in ("dynamic", "em", "matched", "resnet")}
 CAPSNETS = {"digits/dynamic", "digits/em", "toynorb/dynamic", "toynorb/em", "digits/matched", "toynorb/matched"}
 
@@ -200,6 +201,13 @@ def test_what_a_protocol_looks_at_is_a_part_of_its_version(copy, versions):
         '@PROTOCOLS.register("familiar", split="test", scores_alone=True)',
     )
     assert changed(versions, copy.versions(), "evaluate") == EVERYTHING
+
+
+def test_options_of_a_protocol_are_a_part_of_its_version():
+    run = load_plan(next(Path(capsbench.__file__).parents[1].glob("configs/quick.yaml"))).runs[0]
+    few, many = (PROTOCOLS.options("transforms")(images=images) for images in (10, 20))
+    assert evaluation_version(run, [few]) != evaluation_version(run, [many])
+    assert evaluation_version(run, [few]) == evaluation_version(run, [few])
 
 
 def test_a_protocol_that_a_study_does_not_use_bears_on_no_version(copy, versions):

@@ -40,7 +40,11 @@ from capsbench.study import load_plan
         (
             "{conv_channels: 16}",
             "cnn_matched",
-            ["variants.cnn.options.matched_to: no ", "'cnn_matched'; ", "there are capsnet, cnn_hinton_norb, cnn_sab"],
+            [
+                "variants.cnn.options.matched_to: no ",
+                "'cnn_matched'; ",
+                "there are capsnet, capsule_transformer, cnn_",
+            ],
         ),
         (
             "options: {matched_to: {conv_channels: 16}}",
@@ -99,7 +103,11 @@ from capsbench.study import load_plan
         # what is chosen from a list
         ("name: digits", "name: mnits", ["experiments.digits.data.name: no data set 'mnits'", "digits, mnist"]),
         ("name: digits", "name: mnits", ["did you mean mnist"]),
-        ("model: capsnet", "model: capsnt", ["variants.caps.model: no model 'capsnt'", "capsnet, cnn_"]),
+        (
+            "model: capsnet",
+            "model: capsnt",
+            ["variants.caps.model: no model 'capsnt'", "capsnet, capsule_"],
+        ),
         ("model: capsnet", "model: capsnt", ["did you mean capsnet"]),
         ("    model: capsnet\n", "", ["variants.caps.model: is missing"]),
         ("name: small", "name: small\nplots: [curves]", ["plots.0: no plot 'curves'", "learning_curves"]),

@@ -32,7 +32,9 @@ rule tables:
         contrasts=str(PLAN.contrasts),
         code=lambda w: code_version("capsbench.analysis.tables:write_tables"),
         runs=lambda w: code_version("capsbench.analysis.collect:collect"),
-        items=lambda w: code_version("capsbench.analysis.correct_bits:read_predictions"),
+        correct=lambda w: code_version(
+            "capsbench.analysis.correct_bits:read_predictions"
+        ),
         published=lambda w: content_version("analysis/published.yaml"),
         names=lambda w: shown_names(PLAN),
     shell:
@@ -83,7 +85,9 @@ rule study_report:
     params:
         study=STUDY_FILE,
         code=lambda w: code_version("capsbench.analysis.report:write_report"),
-        items=lambda w: code_version("capsbench.analysis.correct_bits:read_predictions"),
+        correct=lambda w: code_version(
+            "capsbench.analysis.correct_bits:read_predictions"
+        ),
         template=lambda w: [
             content_version(f"analysis/report.{ending}")
             for ending in ("html.j2", "css", "js")
