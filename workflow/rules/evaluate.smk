@@ -5,7 +5,12 @@ ON_SCORES = [
     p for p in PLAN.study.evaluations if PROTOCOLS[p.name].facts.get("scores_alone")
 ]
 ON_NETWORKS = {p.name: p for p in PLAN.study.evaluations if p not in ON_SCORES}
-ALONE = [name for name in ON_NETWORKS if PROTOCOLS[name].facts.get("alone")]
+# A protocol that measures time has the machine for itself.
+THREADS = max(run.training.threads for run in PLAN.runs)
+CORES = {
+    name: (PROTOCOLS[name].facts.get("alone") and workflow.cores) or THREADS
+    for name in ON_NETWORKS
+}
 
 
 rule evaluate:
@@ -20,7 +25,7 @@ rule evaluate:
         ),
     log:
         f"{STUDY}/logs/evaluate/{RUN}.log",
-    threads: max(run.training.threads for run in PLAN.runs)
+    threads: THREADS
     resources:
         gpu=lambda w: requested_gpus(PLAN.cell(**w).training.device),
     params:
@@ -32,33 +37,25 @@ rule evaluate:
         "capsbench evaluate {params.study} {params.run} {params.protocols} --log {log}"
 
 
-def other_models(w):
-    """Return model.pt of the runs that a protocol takes beside the one that it measures."""
-    run = PLAN.cell(w.experiment, w.variant, w.seed)
-    keys = PLAN.taken_beside(run, ON_NETWORKS[w.protocol])
-    return [f"{STUDY}/runs/{key}/model.pt" for key in keys]
-
-
-def threads_of_protocol(w):
-    """Give a protocol that measures time the machine for itself."""
-    if w.protocol in ALONE and workflow.cores:
-        return workflow.cores
-    return max(run.training.threads for run in PLAN.runs)
-
-
 if ON_NETWORKS:
 
     rule measure:
         input:
             model=f"{STUDY}/runs/{RUN}/model.pt",
-            others=other_models,
+            # of the runs that a protocol takes beside the one that it measures
+            others=lambda w: [
+                f"{STUDY}/runs/{key}/model.pt"
+                for key in PLAN.taken_beside(
+                    PLAN.cell(w.experiment, w.variant, w.seed), ON_NETWORKS[w.protocol]
+                )
+            ],
         output:
             f"{STUDY}/runs/{RUN}/evaluations/{{protocol}}.json",
         log:
             f"{STUDY}/logs/evaluate/{RUN}/{{protocol}}.log",
         wildcard_constraints:
             protocol="|".join(ON_NETWORKS),
-        threads: threads_of_protocol
+        threads: lambda w: CORES[w.protocol]
         resources:
             gpu=lambda w: requested_gpus(
                 PLAN.cell(w.experiment, w.variant, w.seed).training.device
