@@ -14,7 +14,7 @@ import pandas as pd
 
 from capsbench.analysis.statistics import PairedSummary, holm, summarise_pairs
 from capsbench.run.match import TOLERANCE
-from capsbench.study import Contrast
+from capsbench.study import Contrast, Plan
 
 SIGNIFICANT = 0.05  # of an adjusted p value
 _UNMATCHED = "unmatched"
@@ -25,7 +25,7 @@ _ENDS = {
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 COLUMNS = [
     "family", "experiment", "data_set", "contrast", "a", "b", "n", "planned", "dropped", "mean", "std", "low", "high",
-    "p_better", "p", "p_holm", "tests", "differences", "shows", "unofficial", "stuck",
+    "p_better", "p", "p_holm", "tests", "differences", "shows", "unofficial", "stuck", "at_chance",
 ]  # fmt: skip
 
 
@@ -36,7 +36,8 @@ def compare(contrasts: Sequence[Contrast], runs: pd.DataFrame) -> pd.DataFrame:
     high: of the differences, with the 95 % t interval of their mean; p_better: the probability that in a fresh pair
     of runs the error of `a` is below that of `b`; p: of the paired t test; p_holm: adjusted within the family, for
     its `tests` contrasts that have a p; differences: by seed; shows: a sentence; unofficial: files that are not the
-    official ones; stuck: which variants never left chance in training, whose errors count like any other. See
+    official ones; stuck: which variants never left chance in training, and in how many seeds; at_chance: the seeds in
+    which either did. Their errors are in the numbers, but such a difference is not a shown one, see `is_shown`. See
     `summarise_pairs` for where there is no interval and no p.
 
     Args:
@@ -53,12 +54,46 @@ def compare(contrasts: Sequence[Contrast], runs: pd.DataFrame) -> pd.DataFrame:
         for row, p_holm in zip(members, holm([row["p"] for row in members]), strict=True):
             row |= {"p_holm": p_holm, "tests": tests}
     for row in rows:
-        row["shows"] = sentence(row.pop("summary"), row["p_holm"], row["tests"], row["dropped"])
-        row["shows"] += f"; {row['stuck']}" if row["stuck"] else ""
+        row["shows"] = sentence(row.pop("summary"), row["p_holm"], row["tests"], row["dropped"], row["stuck"])
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str = "") -> str:
+def is_shown(row: Any) -> bool:
+    """Tell whether a row of `compare` shows a difference between networks that learn.
+
+    Zero lies outside the interval, Holm's correction leaves p below 0.05, and neither side stayed at chance in any
+    seed: a mean over networks that learnt and others that did not says how often they fail.
+    """
+    return excludes_zero(row) and bool(row.p_holm < SIGNIFICANT) and not row.at_chance
+
+
+def excludes_zero(row: Any) -> bool:
+    """Tell whether zero lies outside the interval of a row; False where there is none."""
+    return bool(row.low > 0 or row.high < 0)
+
+
+def at_chance_text(row: Any) -> str:
+    """Say in how many seeds of a row of `compare` a side stayed at chance; empty where none did."""
+    return f"at chance in {row.at_chance} of {row.planned} seeds" if row.at_chance else ""
+
+
+def titles_of(plan: Plan) -> dict[str, str]:
+    """Return what each experiment is called: the title of its data set, its own name where several share that."""
+    titles = {name: data.facts.title for name, data in plan.data.items()}
+    counts = Counter(titles.values())
+    return {name: title if counts[title] == 1 else name for name, title in titles.items()}
+
+
+def family_title(plan: Plan, family: str) -> str:
+    """Return what a family is called; one that stands for an axis of a grid has the label of its variant."""
+    base, _, axis = family.partition(": ")
+    variant = plan.study.variants.get(base)
+    if not axis or variant is None:
+        return family.replace("_", " ")
+    return f"{variant.label or base}: {axis.replace('.', ' ').replace('_', ' ')}"
+
+
+def sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str = "", stuck: str = "") -> str:
     """Say what the error of the first is against the second's, no stronger than the interval and the family allow.
 
     Args:
@@ -66,7 +101,13 @@ def sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str = "")
         p_holm: the adjusted p value, nan where there is none.
         tests: the contrasts of the family that have a p value.
         dropped: seeds without a difference and why, empty if there are none.
+        stuck: which variants stayed at chance and how often, empty if none did; no direction is said then.
     """
+    text = _sentence(found, p_holm, tests, dropped, bool(stuck))
+    return f"{text}; {stuck}" if stuck else text
+
+
+def _sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str, at_chance: bool) -> str:
     seeds = f"{count_in_words(found.n)} seed{'' if found.n == 1 else 's'}"
     left_out = f"; dropped: {dropped}" if dropped else ""
     if found.n == 0:
@@ -81,11 +122,12 @@ def sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str = "")
             return f"{mean} points in every seed: no interval without a spread {basis}"
         return f"{mean} points: too few seeds for an interval {basis}"
     digits = digits_for(found.low, found.high)
-    if found.low <= 0 <= found.high:
+    if at_chance or found.low <= 0 <= found.high:
         low, high = (number(value, digits) for value in (found.low, found.high))
-        return f"no difference was shown: between {low} and {high} points {basis}"
+        said = "" if at_chance else "no difference was shown: "
+        return f"{said}between {low} and {high} points {basis}"
     near, far = sorted((abs(found.low), abs(found.high)))
-    said = f"{'lower' if found.mean < 0 else 'higher'} by {near:.{digits}f} to {far:.{digits}f} points {basis}"
+    said = f"error of the first {'lower' if found.mean < 0 else 'higher'} by {near:.{digits}f} to {far:.{digits}f} points {basis}"
     if p_holm >= SIGNIFICANT:
         said += f"; not shown after Holm's correction for {tests} contrasts (p = {p_value(p_holm)})"
     return said
@@ -149,6 +191,7 @@ def _row(contrast: Contrast, runs: pd.DataFrame) -> dict[str, Any]:
             dropped[_why(labels, found)] += 1
         else:
             pairs[seed] = (float(found[0]), float(found[1]))
+    stuck, at_chance = _stuck(cells, labels, len(seeds))
     summary = summarise_pairs(*([pair[side] for pair in pairs.values()] for side in (0, 1)))
     return {
         "family": contrast.family, "experiment": contrast.experiment, "data_set": cells[0]["data_set"].iloc[0],
@@ -158,7 +201,7 @@ def _row(contrast: Contrast, runs: pd.DataFrame) -> dict[str, Any]:
         "mean": summary.mean, "std": summary.std, "low": summary.low, "high": summary.high,
         "p_better": summary.better, "p": summary.p, "summary": summary,
         "differences": {seed: a - b for seed, (a, b) in pairs.items()},
-        "unofficial": "; ".join(_unofficial(cells)), "stuck": "; ".join(_stuck(cells, labels)),
+        "unofficial": "; ".join(_unofficial(cells)), "stuck": stuck, "at_chance": at_chance,
     }  # fmt: skip
 
 
@@ -192,14 +235,17 @@ def _end(run: Mapping[str, Any]) -> float | str:
     return _UNMATCHED if unmatched else float(run["test_error"])
 
 
-def _stuck(cells: Sequence[pd.DataFrame], labels: Sequence[str]) -> list[str]:
-    """Say in how many seeds each variant stayed at chance."""
-    counts = [
-        int(cell["stuck_at_chance"].isin([True, "True"]).sum()) if "stuck_at_chance" in cell else 0 for cell in cells
+def _stuck(cells: Sequence[pd.DataFrame], labels: Sequence[str], planned: int) -> tuple[str, int]:
+    """Say in how many seeds each variant stayed at chance, and count the seeds in which either did."""
+    seeds = [
+        set(cell.loc[cell["stuck_at_chance"].isin([True, "True"]), "seed"]) if "stuck_at_chance" in cell else set()
+        for cell in cells
     ]
-    return [
-        f"{label} stayed at chance in {n} seed{'s' * (n > 1)}" for label, n in zip(labels, counts, strict=True) if n
-    ]
+    said = [
+        f"{label} stayed at chance in {len(own)} of {planned} seeds"
+        for label, own in zip(labels, seeds, strict=True) if own
+    ]  # fmt: skip
+    return "; ".join(said), len(set.union(*seeds))
 
 
 def _unofficial(cells: Sequence[pd.DataFrame]) -> list[str]:

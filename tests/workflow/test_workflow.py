@@ -63,6 +63,24 @@ def test_a_second_call_does_nothing(project):
     assert "Nothing to be done" in done.output
 
 
+def test_another_protocol_trains_nothing(project):
+    protocols = "evaluations: [accuracy, familiar, reconstruction, {}]\n"
+    project.write_study(STUDY + protocols.format("linear_probe"))
+    assert project.planned() == {"measure": 2, **REPORT}
+    project.write_study(STUDY + protocols.format("confusion"))  # from scores, as accuracy: one pass serves both
+    assert project.planned() == {"evaluate": 2, **REPORT}
+
+
+def test_a_protocol_waits_for_the_network_that_it_takes_beside(project):
+    project.write_study(STUDY + "evaluations: [accuracy, {name: adversarial, transfer_from: cnn}]\n")
+    (project.path / "results/tiny/runs/digits/cnn/seed0/model.pt").unlink()
+    output = project.snakemake("--dry-run", "--quiet", "host").output
+    job = next(part for part in output.split("rule ") if part.startswith("measure") and "digits/caps" in part)
+    assert "digits/cnn/seed0/model.pt" in job
+    project.write_study(STUDY + "evaluations: [accuracy, {name: adversarial, transfer_from: cmn}]\n")
+    assert "no variant 'cmn'; did you mean cnn?" in project.snakemake("--dry-run").output
+
+
 @pytest.mark.slow
 def test_changing_one_variant_reruns_it_and_what_depends_on_it(project):
     project.write_study(STUDY.replace("widths: [4, 16]", "widths: [8, 16]"))

@@ -13,7 +13,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from capsbench.analysis.cells import Cell, cells
-from capsbench.analysis.contrasts import SIGNIFICANT, compare, digits_for, interval_of_difference, number
+from capsbench.analysis.contrasts import (
+    compare,
+    digits_for,
+    family_title,
+    interval_of_difference,
+    is_shown,
+    number,
+)
 from capsbench.analysis.plots.forest import Row, draw_forest, forest_height, order_of
 from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of
 from capsbench.analysis.plots.style import INK, QUIET, styled
@@ -101,7 +108,7 @@ def _has_values(data: Data) -> bool:
 def _rows(plan: Plan, table: pd.DataFrame, margin: Margin) -> list[Row]:
     rows = []
     for family in order_of(table, "family"):
-        rows.append(Row(_family(plan, family), heading=True))
+        rows.append(Row(family_title(plan, family), heading=True))
         rows += [_row(found, margin) for found in table[table["family"] == family].itertuples()]
     return rows
 
@@ -110,21 +117,13 @@ def _row(found: Any, margin: Margin) -> Row:
     return Row(
         found.contrast, _in_numbers(found), found.mean, found.low, found.high,
         points=list(found.differences.values()), margin=margin.of(found.a, found.b),
-        filled=bool(found.p_holm < SIGNIFICANT), quiet=found.n == 0,
+        filled=is_shown(found), quiet=found.n == 0,
     )  # fmt: skip
-
-
-def _family(plan: Plan, family: str) -> str:
-    """Return the heading of a family; one that stands for an axis of a grid has the label of its variant."""
-    base, _, axis = family.partition(": ")
-    variant = plan.study.variants.get(base)
-    if not axis or variant is None:
-        return family.replace("_", " ")
-    return f"{variant.label or base}: {axis.replace('.', ' ').replace('_', ' ')}"
 
 
 def _in_numbers(row: Any) -> str:
     seeds = "" if row.n in (0, row.planned) else f"\n{row.n} of {row.planned} seeds"
+    seeds += f"\nat chance in {row.at_chance} of {row.planned}" if row.at_chance else ""
     if math.isnan(row.low):
         return str(row.shows).split(" (")[0].split(":")[0].split(";")[0] + seeds
     mean = number(row.mean, digits_for(row.low, row.high))
@@ -134,8 +133,8 @@ def _in_numbers(row: Any) -> str:
 def _legend(banded: bool) -> list[Any]:
     form: dict[str, Any] = {"color": INK, "linewidth": 1.0, "marker": "D", "markersize": 4.2}
     shown = [
-        Line2D([], [], **form, label="mean, 95 % interval, Holm p < 0.05"),
-        Line2D([], [], **form, markerfacecolor="white", label="p not below that, or none"),
+        Line2D([], [], **form, label="mean, 95 % interval: shown, Holm p < 0.05"),
+        Line2D([], [], **form, markerfacecolor="white", label="not shown"),
         Line2D([], [], color=QUIET, linestyle="", marker="o", markersize=3.2, alpha=0.6, label="a seed"),
     ]
     return [*shown, Patch(color="0.87", linewidth=0, label="counts as no difference")] if banded else shown

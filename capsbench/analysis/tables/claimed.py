@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from capsbench.analysis.claims import NEITHER, ClaimResult
-from capsbench.analysis.contrasts import number, p_value
+from capsbench.analysis.contrasts import number, p_value, titles_of
 from capsbench.analysis.tables.model import Grid, Notes, Row, Table, grid
 from capsbench.analysis.tables.pairs import claimed_text, difference_text, verdict_text
 from capsbench.analysis.tables.source import Source
@@ -54,7 +54,7 @@ def _row(result: ClaimResult, source: Source, notes: Notes) -> Row:
     if claim.unit == "percent" and found["n"] and b.summary.mean > 0:
         ours += f" ({number(100 * found['mean'] / b.summary.mean, 0)} %)"
     several = len(source.plan.data) > 1
-    compared = (f"{result.experiment}: " if several else "") + f"{a.label} against {b.label}"
+    compared = (f"{titles_of(source.plan)[result.experiment]}: " if several else "") + f"{a.label} against {b.label}"
     verdict = verdict_text(result, notes)
     texts = (
         claim.wording, claimed_text(claim), ours, verdict,

@@ -1,12 +1,20 @@
 """The table of contrasts: variants of a study compared at equal seeds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from capsbench.analysis.contrasts import compare, digits_for, interval_of_difference, number, p_value
+from capsbench.analysis.contrasts import (
+    compare,
+    digits_for,
+    family_title,
+    interval_of_difference,
+    number,
+    p_value,
+    titles_of,
+)
 from capsbench.analysis.tables.model import Grid, Row, Table, file_names
 from capsbench.analysis.tables.text import MISSING
 from capsbench.study import Contrast, Plan
@@ -27,24 +35,28 @@ def contrasts_table(plan: Plan, runs: pd.DataFrame) -> Table:
     table = compare(plan.contrasts, runs)
     return Table(
         NAME, "Differences in test error at equal seeds", contrasts_caption(plan),
-        contrast_grids(plan.contrasts, table), tuple(contrasts_notes(plan, table)), _numbers(table),
+        contrast_grids(plan, plan.contrasts, table), tuple(contrasts_notes(plan, table)), _numbers(table),
         left_out=(SHOWS,),
     )  # fmt: skip
 
 
-def contrast_grids(contrasts: Sequence[Contrast], table: pd.DataFrame) -> tuple[Grid, ...]:
-    """Return a grid per family of contrasts, from the rows of `compare`."""
-    several = table["experiment"].nunique() > 1
+def contrast_grids(plan: Plan, contrasts: Sequence[Contrast], table: pd.DataFrame) -> tuple[Grid, ...]:
+    """Return a grid per family of contrasts, from the rows of `compare`; names begin with the data where that varies."""
+    titles = titles_of(plan) if table["experiment"].nunique() > 1 else {}
     return tuple(
-        Grid(family, _COLUMNS, tuple(_row(row, several) for row in table[table["family"] == family].itertuples()))
+        Grid(
+            family_title(plan, family), _COLUMNS,
+            tuple(_row(row, titles.get(row.experiment, "")) for row in table[table["family"] == family].itertuples()),
+        )
         for family in dict.fromkeys(contrast.family for contrast in contrasts)
-    )
+    )  # fmt: skip
 
 
-def _row(row: Any, several: bool) -> Row:
+def _row(row: Any, title: str) -> Row:
     numbers = f"{_mean(row)} {_interval(row)}" if not math.isnan(row.low) else _mean(row)
-    name = f"{row.experiment}: {row.contrast}" if several else row.contrast
-    return Row((name, numbers, _probability(row.p_better), _p(row.p_holm), f"{row.n} of {row.planned}", row.shows))
+    name = f"{title}: {row.contrast}" if title else row.contrast
+    count = f"{row.n} of {row.planned}" + (f", {row.at_chance} at chance" if row.at_chance else "")
+    return Row((name, numbers, _probability(row.p_better), _p(row.p_holm), count, row.shows))
 
 
 def contrasts_caption(plan: Plan) -> str:
@@ -53,8 +65,8 @@ def contrasts_caption(plan: Plan) -> str:
         f"Study '{plan.study.name}'. Differences in test error at equal seeds, the first variant minus the second, in "
         "points of %: negative where the first is better. Mean over the seeds and the 95 % t interval of that mean. "
         "P(better): the probability, by the t distribution, that in a fresh pair of runs the error of the first is "
-        "below that of the second. p: paired t test, two-sided; p (Holm): adjusted for all contrasts of the family "
-        "that have a p. n: seeds with a result of both variants, out of the planned seeds. Intervals are not adjusted, "
+        "below that of the second. p: paired t test, two-sided; p (Holm): adjusted for the contrasts of the family "
+        "that have a p, so that a family of one is not corrected, and no family for the others. n: seeds with a result of both variants, out of the planned seeds. Intervals are not adjusted, "
         "and they are about seeds: neither the choice of the training images nor that of the test images is in them."
     )
 
@@ -63,28 +75,38 @@ def contrasts_notes(plan: Plan, table: pd.DataFrame) -> list[str]:
     """Return the notes below the table: seeds that were dropped, data that are not the papers', unofficial files."""
     below = []
     if table["dropped"].any():
-        below.append("Seeds that were left out: " + ". ".join(_dropped(table)) + ".")
+        below.append("Seeds that were left out: " + ". ".join(_dropped(table, titles_of(plan))) + ".")
         if table["dropped"].str.contains("diverged|at chance").any():
             below.append(
                 "A run that diverges or stays at chance is a result of its variant: where such seeds were left out, "
                 "the difference is about the seeds in which both variants learnt."
             )
+    titles = titles_of(plan)
+    stuck = table[table["at_chance"] > 0]
+    if len(stuck):
+        said = dict.fromkeys(f"{titles[row.experiment]}: {row.stuck}" for row in stuck.itertuples())
+        below.append(
+            f"{'. '.join(said)}. A difference over such seeds says how often training fails, and nothing of networks "
+            "that learn: it does not count as shown."
+        )
     for experiment in dict.fromkeys(table["experiment"]):
+        title = titles[experiment]
         data = plan.data[experiment].facts
         if data.paper != data.name:
-            below.append(f"{experiment}: {data.title} in the place of {data.paper}; what it shows need not hold there.")
+            prefix = "" if title == data.title else f"{title}: "
+            below.append(f"{prefix}{data.title} in the place of {data.paper}; what it shows need not hold there.")
         lines = [line for lines in table.loc[table["experiment"] == experiment, "unofficial"] for line in _split(lines)]
         if lines:
-            below.append(f"{experiment}: not the official files (runs.csv has their checksums): {file_names(lines)}.")
+            below.append(f"{title}: not the official files (runs.csv has their checksums): {file_names(lines)}.")
     return below
 
 
-def _dropped(table: pd.DataFrame) -> list[str]:
+def _dropped(table: pd.DataFrame, titles: Mapping[str, str]) -> list[str]:
     """Say which contrasts lack seeds and why; those that lack them for the same reason together."""
     by_reason: dict[str, list[str]] = {}
     for row in table.itertuples():
         if row.dropped:
-            by_reason.setdefault(str(row.dropped), []).append(f"{row.contrast} ({row.experiment})")
+            by_reason.setdefault(str(row.dropped), []).append(f"{row.contrast} ({titles[row.experiment]})")
     return [
         f"{', '.join(names) if len(names) <= _MOST_NAMES else f'{len(names)} contrasts'}: {reason}"
         for reason, names in by_reason.items()

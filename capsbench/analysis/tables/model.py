@@ -185,7 +185,8 @@ def tell_apart(names: Sequence[str], cells: Sequence[Cell | None], of_paper: Seq
 
 
 def _name(cell: Cell) -> str:
-    return f"{cell.label} ({cell.experiment})"
+    facts = cell.run.data.facts
+    return f"{cell.label} ({facts.title if cell.experiment == facts.name else cell.experiment})"
 
 
 def _matched(cell: Cell, matching: Matching) -> str:

@@ -42,7 +42,8 @@ def own_table(own: OwnTable, source: Source) -> Table:
     contrasts = [contrast for contrast in source.plan.contrasts if contrast.family in own.contrasts]
     if contrasts:
         found = compare(contrasts, source.runs)
-        grids += [replace(each, heading=f"contrast: {each.heading}") for each in contrast_grids(contrasts, found)]
+        families = contrast_grids(source.plan, contrasts, found)
+        grids += [replace(each, heading=f"contrast: {each.heading}") for each in families]
         below += [line for line in contrasts_notes(source.plan, found) if line not in below]
     caption = f"Study '{source.plan.study.name}'. {_ERRORS[own.error]} in %, mean ± standard deviation over the seeds"
     caption += "; differences in test error at equal seeds, with 95 % t intervals." if contrasts else "."

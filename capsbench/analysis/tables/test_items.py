@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from capsbench.analysis.cells import Cell
-from capsbench.analysis.contrasts import compare, digits_for, number
+from capsbench.analysis.contrasts import compare, digits_for, family_title, number, titles_of
 from capsbench.analysis.correct_bits import Correct, unlike
 from capsbench.analysis.resampling import DRAWS, FEWEST, PLURAL, Resampled, mcnemar, resample_all, times_wrong
 from capsbench.analysis.tables.model import Grid, Notes, Row, Table
@@ -50,18 +50,18 @@ def test_items_table(source: Source) -> Table:
     for experiment in plan.data:
         _fill(plan, correct, bad, [line for line in lines if line.experiment == experiment])
     beside, below = lines[: len(source.cells)], lines[len(source.cells) :]
-    notes = Notes()
+    notes, titles = Notes(), titles_of(plan)
     grids = [
-        Grid(name, _CELLS, tuple(
+        Grid(titles[name], _CELLS, tuple(
             _cell_row(cell, line, plan, notes)
             for cell, line in zip(source.cells, beside, strict=True) if cell.experiment == name
         ))
         for name in plan.data
     ]  # fmt: skip
-    several = compared["experiment"].nunique() > 1
+    named = titles if compared["experiment"].nunique() > 1 else {}
     grids += [
-        Grid(f"contrasts: {family}", _CONTRASTS, tuple(
-            _contrast_row(row, line, several, notes)
+        Grid(f"contrasts: {family_title(plan, family)}", _CONTRASTS, tuple(
+            _contrast_row(row, line, named.get(row["experiment"], ""), notes)
             for row, line in zip(contrasts, below, strict=True) if row["family"] == family
         ))
         for family in dict.fromkeys(row["family"] for row in contrasts)
@@ -143,7 +143,7 @@ def _cell_row(cell: Cell, line: _Line, plan: Plan, notes: Notes) -> Row:
     return Row((cell.label, notes.ours(cell), _or_why(interval, line, notes), drawn, count_text(cell)), cell.keys)
 
 
-def _contrast_row(row: dict[str, Any], line: _Line, several: bool, notes: Notes) -> Row:
+def _contrast_row(row: dict[str, Any], line: _Line, title: str, notes: Notes) -> Row:
     ends = [(row["low"], row["high"])]
     ends += [] if line.found is None or line.why else [(line.found.low, line.found.high)]
     digits = max((digits_for(*pair) for pair in ends if not math.isnan(pair[0])), default=digits_for(row["mean"]))
@@ -151,9 +151,10 @@ def _contrast_row(row: dict[str, Any], line: _Line, several: bool, notes: Notes)
     over = [MISSING if math.isnan(low) else f"[{number(low, digits)}, {number(high, digits)}]" for low, high in ends]
     items = _or_why(over[-1], line, notes)
     below = f"{sum(p < _P for p in line.p)} of {len(line.p)}" if line.p else MISSING
-    name = f"{row['experiment']}: {row['contrast']}" if several else row["contrast"]
+    name = f"{title}: {row['contrast']}" if title else row["contrast"]
     keys = tuple(key for side in line.keys for key in side)
-    return Row((name, mean, over[0], items, below, f"{row['n']} of {row['planned']}"), keys)
+    count = f"{row['n']} of {row['planned']}" + (f", {row['at_chance']} at chance" if row["at_chance"] else "")
+    return Row((name, mean, over[0], items, below, count), keys)
 
 
 def _or_why(interval: str, line: _Line, notes: Notes) -> str:
@@ -178,7 +179,8 @@ def _notes(plan: Plan, contrasts: bool) -> list[str]:
     """Say what McNemar's test is about, and where it is refused."""
     if not contrasts:
         return []
-    kinds = {name: data.facts.clusters for name, data in plan.data.items()}
+    titles = titles_of(plan)
+    kinds = {titles[name]: data.facts.clusters for name, data in plan.data.items()}
     found = [
         f"McNemar: in how many seeds McNemar's exact test of the two runs has p < {_P:g}, not adjusted for the number "
         "of tests. It is about the two trained networks of a seed, not about the two variants."
