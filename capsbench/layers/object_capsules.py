@@ -31,7 +31,9 @@ class Attention(nn.Module):
         self.query, self.key = nn.Linear(query_dim, dim), nn.Linear(dim, dim, bias=False)
         self.value, self.out = nn.Linear(dim, dim), nn.Linear(dim, dim)
 
-    def forward(self, queries: Tokens, tokens: Tokens, presences: Presences) -> Tokens:
+    def forward(
+        self, queries: Float[Tensor, "batch queries query_dim"], tokens: Tokens, presences: Presences
+    ) -> Float[Tensor, "batch queries dim"]:
         """Return what each query finds."""
         logits = self.query(queries) @ self.key(tokens).transpose(1, 2) / math.sqrt(tokens.shape[2])
         weights = (logits + (presences + TINY).log().unsqueeze(1)).softmax(dim=2)

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 Transforms = Float[Tensor, "*batch 2 3"]
+Broadcast = Float[Tensor, "*#batch 2 3"]
 
 TINY = 1e-8  # added to probabilities before the logarithm
 
@@ -28,10 +29,11 @@ def affine(raw: Float[Tensor, "*batch 6"]) -> Transforms:
     shear, x, y = (5 * shear).tanh(), (5 * x).tanh(), (5 * y).tanh()
     cos, sin = (2 * math.pi * turns).cos(), (2 * math.pi * turns).sin()
     first = [scale_x * cos + shear * scale_y * sin, -scale_x * sin + shear * scale_y * cos, x]
-    return torch.stack([*first, scale_y * sin, scale_y * cos, y], dim=-1).unflatten(-1, (2, 3))
+    rows: Tensor = torch.stack([*first, scale_y * sin, scale_y * cos, y], dim=-1).unflatten(-1, (2, 3))
+    return rows
 
 
-def compose(outer: Transforms, inner: Transforms) -> Transforms:
+def compose(outer: Broadcast, inner: Broadcast) -> Broadcast:
     """Return the transform that applies `inner`, then `outer`; the shapes before the last two are broadcast."""
     linear = outer[..., :2]
     return torch.cat([linear @ inner[..., :2], linear @ inner[..., 2:] + outer[..., 2:]], dim=-1)
@@ -42,7 +44,8 @@ def inverse(transforms: Transforms) -> Transforms:
     (a, b, x), (c, d, y) = (row.unbind(-1) for row in transforms.unbind(-2))
     determinant = a * d - b * c
     a, b, c, d = d / determinant, -b / determinant, -c / determinant, a / determinant
-    return torch.stack([a, b, -(a * x + b * y), c, d, -(c * x + d * y)], dim=-1).unflatten(-1, (2, 3))
+    rows: Tensor = torch.stack([a, b, -(a * x + b * y), c, d, -(c * x + d * y)], dim=-1).unflatten(-1, (2, 3))
+    return rows
 
 
 class Parts(NamedTuple):

@@ -38,11 +38,22 @@ class SCAE(Network):
     """Images -> part capsules, which draw the image from templates; parts -> object capsules, which vote for the parts.
 
     An autoencoder that learns without labels. Object capsules see and explain parts as they are: their gradients do not
-    reach these, so that parts are learned from pixels alone. A linear classifier on presences of the objects, the
-    authors' probe, gives the scores; labels train it and nothing else, since gradients do not go beyond it either.
-    Its 2 K' inputs are prior presences (that of an object's most present vote) and posterior ones (the share of parts
-    that it explains), standardised.
+    reach these, so that parts are learned from pixels alone. A linear classifier on the presences of objects, the
+    authors' probe, gives the scores; labels train it and nothing else, since its gradients go no further either. Its
+    inputs are prior presences (that of an object's most present vote) and posterior ones (how many parts it explains),
+    standardised. `objects` is the number of object capsules, which are no class capsules: the output has no poses.
+
+    Weights of the loss are those of the authors' code but for the posterior ones, 0.7 and 0.2 there: of the entropy of
+    what objects explain, in an image (to be small) and over images (to be large). `present_objects` are to be present
+    in an image, objects / classes by default (4.3 of 32 there).
+
+    Deviations, without which it collapses in a training of minutes: components of `pixel_deviation` 0.3, not 1; of each
+    image `drawn_pixels`, drawn by lot, in training; templates that learn `template_gain` times as fast; object capsules
+    that begin after `parts_alone` steps; parts that start apart (PartEncoder); standardised values and small starts
+    (SetTransformer, ObjectCapsules). Attention goes by presence (Attention). Noise is added in training alone.
     """
+
+    step: Tensor
 
     def __init__(
         self,
@@ -56,6 +67,7 @@ class SCAE(Network):
         conv_channels: Annotated[Count, Said("128", "128")] = 64,
         pixel_deviation: Annotated[Positive, Said("1", "1")] = 0.3,
         drawn_pixels: Annotated[Count | None, Said("all", "all")] = 100,
+        parts_alone: Annotated[Count | None, Said("none", "none")] = 1500,
         template_gain: Annotated[Positive, Said("1", "1")] = 10.0,
         attention_dim: Count = 32,
         attention_layers: Count = 2,
@@ -65,8 +77,10 @@ class SCAE(Network):
         noise: NonNegative = 4.0,
         deformation_weight: NonNegative = 10.0,
         present_objects: Positive | None = None,
-        prior_weights: tuple[NonNegative, NonNegative] = (2.0, 0.35),
-        posterior_weights: tuple[NonNegative, NonNegative] = (10.0, 10.0),
+        prior_within_weight: NonNegative = 2.0,
+        prior_between_weight: NonNegative = 0.35,
+        posterior_within_weight: Annotated[NonNegative, Said("none", "0.7")] = 10.0,
+        posterior_between_weight: Annotated[NonNegative, Said("none", "0.2")] = 20.0,
     ):
         super().__init__()
         channels, rows, columns = image_shape
@@ -75,7 +89,11 @@ class SCAE(Network):
             raise ValueError(f"scae needs images of at least 23x23, not {rows}x{columns}")
         self.image_shape, self.num_classes, self.pixel_deviation = image_shape, num_classes, pixel_deviation
         self.drawn_pixels = drawn_pixels if drawn_pixels is not None and drawn_pixels < rows * columns else None
-        self.weights = (deformation_weight, prior_weights, posterior_weights)
+        self.parts_alone = parts_alone or 0
+        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+        self.deformation_weight = deformation_weight
+        self.prior_weights = prior_within_weight, prior_between_weight
+        self.posterior_weights = posterior_within_weight, posterior_between_weight
         self.present_objects = objects / num_classes if present_objects is None else present_objects
         self.part_encoder = PartEncoder(channels, (grid[0], grid[1]), conv_channels, parts, part_features, noise)
         self.part_decoder = TemplateDecoder(image_shape, parts, template_size, part_features, template_gain)
@@ -110,21 +128,28 @@ class SCAE(Network):
         if labels.ndim > 1:
             raise ValueError("scae is for one class per image")
         assert isinstance(output, Explained)
-        deformation_weight, (prior_within, prior_between), (posterior_within, posterior_between) = self.weights
+        prior_within, prior_between = self.prior_weights
+        posterior_within, posterior_between = self.posterior_weights
         pixels = targets.flatten(2)
         if output.pixels is not None:
             pixels = pixels[:, :, output.pixels]
         likelihood = output.drawn.log_likelihood(pixels, self.pixel_deviation) * targets[0, 0].numel()
+        begun = (self.step >= self.parts_alone).to(likelihood.dtype)
+        if self.training:
+            self.step += 1
         within, between = presence_losses(output.votes.prior(), self.present_objects, self.num_classes)
         alone, alike = share_entropies(output.shares.sum(dim=2))
-        return {
-            "reconstruction": -likelihood,
+        explained = {
             "votes": -(output.likelihoods * output.parts.presences.detach()).sum(dim=1).mean(),
-            "deformation": deformation_weight * output.votes.deformation,
+            "deformation": self.deformation_weight * output.votes.deformation,
             "presences_within_images": prior_within * within,
             "presences_between_images": prior_between * between,
             "shares_within_images": posterior_within * alone,
             "shares_between_images": -posterior_between * alike,
+        }
+        return {
+            "reconstruction": -likelihood,
+            **{name: begun * part for name, part in explained.items()},
             "probe": classification_loss(output.scores, labels),
         }
 

@@ -22,6 +22,10 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "efficient_capsnet": {"conv_channels": (8, 8, 8, 16), "decoder": {"hidden": (16, 32)}},
     "self_routing_capsnet": {"types": 4, "pose_dim": 8, "widths": (4, 8, 16), "blocks": 1, "capsule_layers": 2},
+    "scae": {
+        "parts": 4, "objects": 6, "template_size": 5, "conv_channels": 8, "object_dim": 16, "object_params": 8,
+        "hidden": 16, "parts_alone": None, "pixel_deviation": 1.0,
+    },
     "resnet20": {"widths": (4, 8, 16), "blocks": 1},
     "deepcaps": {"conv_channels": 8, "cell_types": (4, 4, 4, 4), "cell_dims": (4, 4, 4, 4), "decoder": {"width": 8}},
 }  # fmt: skip
