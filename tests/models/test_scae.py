@@ -89,8 +89,8 @@ def test_the_loss_on_some_pixels_is_on_average_that_on_all():
     assert some.eval()(images).reconstructions.shape == images.shape
     expected = whole.loss(whole(images), images, labels)["reconstruction"].item()
     some.train()
-    found = [some.loss(some(images), images, labels)["reconstruction"].item() for _ in range(200)]
-    assert torch.tensor(found).mean().item() == pytest.approx(expected, rel=0.05)
+    found = [some.loss(some(images), images, labels)["reconstruction"].item() for _ in range(80)]
+    assert torch.tensor(found).mean().item() == pytest.approx(expected, rel=0.08)
     assert torch.tensor(found).std() > 0
 
 
