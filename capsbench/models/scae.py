@@ -134,7 +134,7 @@ class SCAE(Network):
         if output.pixels is not None:
             pixels = pixels[:, :, output.pixels]
         likelihood = output.drawn.log_likelihood(pixels, self.pixel_deviation) * targets[0, 0].numel()
-        begun = (self.step >= self.parts_alone).to(likelihood.dtype)
+        waiting = self.training and bool(self.step < self.parts_alone)
         if self.training:
             self.step += 1
         within, between = presence_losses(output.votes.prior(), self.present_objects, self.num_classes)
@@ -147,9 +147,11 @@ class SCAE(Network):
             "shares_within_images": posterior_within * alone,
             "shares_between_images": -posterior_between * alike,
         }
+        if waiting:  # no gradients rather than zeros, which Adam would count, to take too large steps afterwards
+            explained = {name: torch.zeros_like(part) for name, part in explained.items()}
         return {
             "reconstruction": -likelihood,
-            **{name: begun * part for name, part in explained.items()},
+            **explained,
             "probe": classification_loss(output.scores, labels),
         }
 
