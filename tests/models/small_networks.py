@@ -28,6 +28,10 @@ SMALL: dict[str, dict[str, Any]] = {
         "decoder": {"hidden": (16, 32)},
     },
     "group_capsnet": {"channels": (3, 32), "loss": "margin"},
+    "scae": {
+        "parts": 4, "objects": 6, "template_size": 5, "conv_channels": 8, "object_dim": 16, "object_params": 8,
+        "hidden": 16, "parts_alone": None, "pixel_deviation": 1.0,
+    },
     "resnet20": {"widths": (4, 8, 16), "blocks": 1},
     "deepcaps": {"conv_channels": 8, "cell_types": (4, 4, 4, 4), "cell_dims": (4, 4, 4, 4), "decoder": {"width": 8}},
 }  # fmt: skip
