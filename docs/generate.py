@@ -224,7 +224,8 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
     return (
         f"{table(rows)}\n\nPoints of test error, negative where the first is better: mean over {counts} seeds paired, "
         "with the 95 % t interval, which is about seeds and not about other training or test images. Bold: zero lies "
-        f"outside the interval, also after Holm's correction within the contrast's family.{below}"
+        f"outside the interval, also after Holm's correction within the contrast's family, and no side stayed at "
+        f"chance.{below}"
     )
 
 
@@ -236,7 +237,8 @@ def _difference(row: Any, significant: float) -> str:
         return with_minus_signs(str(row["shows"]))
     mean = number(row["mean"], digits_for(row["low"], row["high"]))
     text = f"{mean} {interval_of_difference(row['low'], row['high'])}"
-    return f"**{text}**" if row["p_holm"] < significant and not row["low"] <= 0 <= row["high"] else text
+    learnt = not isinstance(row["stuck"], str)  # no side stayed at chance: nothing is read back as nan
+    return f"**{text}**" if learnt and row["p_holm"] < significant and not row["low"] <= 0 <= row["high"] else text
 
 
 BLOCKS: dict[str, Callable[..., str]] = {

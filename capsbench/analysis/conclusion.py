@@ -6,7 +6,7 @@ their verdicts. The order is that of the study, which asks its largest question 
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,17 +15,20 @@ import pandas as pd
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.claims import ClaimResult, claims_of
 from capsbench.analysis.contrasts import (
-    SIGNIFICANT,
     compare,
     count_in_words,
     digits_for,
+    excludes_zero,
     interval_of_difference,
+    is_shown,
     number,
     p_value,
+    titles_of,
 )
 from capsbench.analysis.statistics import FEWEST
 from capsbench.study import Plan
 
+MOST_DATA = 4  # data sets that the scope names
 MOST_ITEMS = 3  # that a sentence lists; the tables have the others
 _DECIDED = ("same", "better", "worse")
 _DIRECTION = {"supported": "supported in its direction", "contradicted": "contradicted in its direction"}
@@ -61,34 +64,82 @@ def conclusion(plan: Plan, runs: pd.DataFrame) -> list[str]:
 
 def findings(plan: Plan, runs: pd.DataFrame) -> list[Finding]:
     """Return the sentences of `conclusion` in parts; those about contrasts are left out where there are none."""
-    there = cells(plan, runs)
-    return [*_of_contrasts(compare(plan.contrasts, runs)), *_of_papers(there, claims_of(plan, runs, there))]
+    there, titles = cells(plan, runs), titles_of(plan)
+    table = compare(plan.contrasts, runs)
+    return [*_of_contrasts(table, titles), *_of_papers(there, claims_of(plan, runs, there), titles)]
 
 
-def is_shown(row: Any) -> bool:
-    """Tell whether a row of `compare` shows a difference: zero lies outside the interval, after Holm's correction."""
-    return _excludes_zero(row) and row.p_holm < SIGNIFICANT
+def scope(plan: Plan, runs: pd.DataFrame) -> str:
+    """Say what all sentences are about: data, how much of them, the length of the trainings, seeds, and intervals."""
+    titles = titles_of(plan)
+    parts = [f"{titles[name]} ({_trained_on(plan, runs, name)})" for name in plan.data]
+    if (rest := len(parts) - MOST_DATA) > 1:
+        parts = [*parts[:MOST_DATA], f"{rest} more data sets"]
+    seeds = len({run.seed for run in plan.runs})
+    return (
+        f"{'; '.join(parts)}; {count_in_words(seeds)} seed{'s' * (seeds != 1)}. Intervals are over seeds: neither the "
+        "choice of training images nor of test images is in them."
+    )
 
 
-def _of_contrasts(table: pd.DataFrame) -> Iterable[Finding]:
+def _trained_on(plan: Plan, runs: pd.DataFrame, experiment: str) -> str:
+    here = [run for run in plan.runs if run.experiment == experiment]
+    facts = [f"{_range(run.data.trained_images for run in here)} training images"]
+    lengths = {name: [getattr(run.training, name) or 0 for run in here] for name in ("epochs", "steps")}
+    facts += [
+        f"{_range(filter(None, of))} {name if max(of) > 1 else name[:-1]}" for name, of in lengths.items() if any(of)
+    ]
+    lines = runs.loc[runs["experiment"] == experiment, "unofficial"] if "unofficial" in runs else []
+    if any(isinstance(line, str) and line for line in lines):
+        facts.append("not the official files")
+    return ", ".join(facts)
+
+
+def _range(values: Iterable[int]) -> str:
+    found = sorted(set(values))
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+
+
+def _of_contrasts(table: pd.DataFrame, titles: Mapping[str, str]) -> Iterable[Finding]:
     rows = list(table.itertuples())
     if not rows:
         return
-    shown = [row for row in rows if is_shown(row)]
     few = [row for row in rows if row.n < FEWEST]
-    rest = [row for row in rows if row.n >= FEWEST and not is_shown(row)]
     if len(few) == len(rows):
         yield Finding(f"Nothing can be said yet: {_of(0, rows)} have results of {FEWEST} seeds on both sides")
         return
+    shown = [row for row in rows if row.n >= FEWEST and is_shown(row)]
+    stuck = [row for row in rows if row.n >= FEWEST and row.at_chance]
+    rest = [row for row in rows if row.n >= FEWEST and not row.at_chance and not is_shown(row)]
+    names = {row.Index: _name(row, titles, table) for row in rows}
     if shown:
-        heading = f"A difference in test error was shown in {_of(len(shown), rows)}, after Holm's correction"
-        yield _listed(heading, [f"{_name(row, table)}: error {row.shows}" for row in shown])
+        heading = f"A difference in test error was shown in {_of(len(shown), rows)}, {_correction(rows)}"
+        yield _listed(heading, [f"{names[row.Index]}: {row.shows}" for row in shown])
+    if stuck:
+        heading = f"In {_of(len(stuck), rows)} a variant stayed at chance in some seeds"
+        heading += ", so that the difference says nothing of networks that learn"
+        yield _listed(heading, [f"{names[row.Index]}: {_stuck(row)}" for row in stuck])
     if rest:
-        heading = f"No difference was shown in {_of(len(rest), rows)}"
-        yield _listed(heading, [f"{_name(row, table)}: {_not_shown(row)}" for row in rest])
+        heading = f"No difference was shown in {_of(len(rest), rows)} (error of the first minus that of the second)"
+        yield _listed(heading, [f"{names[row.Index]}: {_not_shown(row)}" for row in rest])
     if few:
         heading = f"Nothing can be said yet of {_of(len(few), rows)}: fewer than {FEWEST} seeds have both results"
         yield Finding(heading)
+
+
+def _correction(rows: Sequence[Any]) -> str:
+    """Say what Holm's correction is for: the contrasts of a family, and neither all nor one that stands alone."""
+    tests = {row.family: row.tests for row in rows}
+    alone = sum(count <= 1 for count in tests.values())
+    if alone == len(tests):
+        return "not corrected, as no family has several contrasts"
+    where = "each of " * (len(tests) > 1) + (f"{len(tests)} families" if len(tests) > 1 else "their family")
+    of_one = f" ({alone} of one contrast {'is' if alone == 1 else 'are'} not corrected)" if alone else ""
+    return f"corrected (Holm) within {where}{of_one}"
+
+
+def _stuck(row: Any) -> str:
+    return "; ".join(filter(None, (str(row.stuck).replace(" stayed at chance", " at chance"), row.dropped)))
 
 
 def _not_shown(row: Any) -> str:
@@ -97,12 +148,12 @@ def _not_shown(row: Any) -> str:
         return str(row.shows)
     digits = digits_for(row.low, row.high)
     text = f"between {number(row.low, digits)} and {number(row.high, digits)} points"
-    if _excludes_zero(row):
+    if excludes_zero(row):
         text += f", which does not hold after Holm's correction for {row.tests} contrasts (p = {p_value(row.p_holm)})"
-    return "; ".join([f"{text} ({count_in_words(row.n)} seeds, paired)", *filter(None, (row.dropped, row.stuck))])
+    return "; ".join([f"{text} ({count_in_words(row.n)} seeds, paired)", *filter(None, (row.dropped,))])
 
 
-def _of_papers(found: Sequence[Cell], claims: Sequence[ClaimResult]) -> Iterable[Finding]:
+def _of_papers(found: Sequence[Cell], claims: Sequence[ClaimResult], titles: Mapping[str, str]) -> Iterable[Finding]:
     beside = [cell for cell in found if cell.published is not None and cell.verdict.word != "not run"]
     tested = [claim for claim in claims if claim.verdict in ("supported", "contradicted", "undecided")]
     if tested:
@@ -118,10 +169,10 @@ def _of_papers(found: Sequence[Cell], claims: Sequence[ClaimResult]) -> Iterable
             + (f" ({cell.verdict.reason})" if cell.verdict.reason else "")
             for cell in decided
         ]
-        lines = [f"{cell.label} ({cell.experiment}): {word}" for cell, word in zip(decided, words, strict=True)]
+        lines = [f"{cell.label} ({titles[cell.experiment]}): {word}" for cell, word in zip(decided, words, strict=True)]
         yield _listed(f"Test error compared with {_values(len(decided), beside)}", lines)
     if undecided:
-        lines = [f"{cell.label} ({cell.experiment}){_because(cell)}" for cell in undecided]
+        lines = [f"{cell.label} ({titles[cell.experiment]}){_because(cell)}" for cell in undecided]
         yield _listed(f"Undecided against {_values(len(undecided), beside)}", lines)
     yield from _not_comparable(beside)
 
@@ -168,8 +219,8 @@ def _listed(heading: str, lines: Sequence[str], kind: str = "") -> Finding:
     return Finding(heading, tuple(lines[:MOST_ITEMS]), more)
 
 
-def _name(row: Any, table: pd.DataFrame) -> str:
-    return f"{row.contrast} ({row.experiment})" if table["experiment"].nunique() > 1 else str(row.contrast)
+def _name(row: Any, titles: Mapping[str, str], table: pd.DataFrame) -> str:
+    return f"{row.contrast} ({titles[row.experiment]})" if table["experiment"].nunique() > 1 else str(row.contrast)
 
 
 def _of(count: int, rows: Sequence[Any]) -> str:
@@ -178,7 +229,3 @@ def _of(count: int, rows: Sequence[Any]) -> str:
 
 def _values(count: int, beside: Sequence[Cell]) -> str:
     return "the one published value" if len(beside) == 1 else f"{count} of {len(beside)} published values"
-
-
-def _excludes_zero(row: Any) -> bool:
-    return bool(row.low > 0 or row.high < 0)

@@ -127,7 +127,8 @@ def _sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str, at_
         said = "" if at_chance else "no difference was shown: "
         return f"{said}between {low} and {high} points {basis}"
     near, far = sorted((abs(found.low), abs(found.high)))
-    said = f"error of the first {'lower' if found.mean < 0 else 'higher'} by {near:.{digits}f} to {far:.{digits}f} points {basis}"
+    direction = "lower" if found.mean < 0 else "higher"
+    said = f"error of the first {direction} by {near:.{digits}f} to {far:.{digits}f} points {basis}"
     if p_holm >= SIGNIFICANT:
         said += f"; not shown after Holm's correction for {tests} contrasts (p = {p_value(p_holm)})"
     return said

@@ -12,8 +12,16 @@ import pandas as pd
 import yaml
 
 from capsbench.analysis.cells import Cell
-from capsbench.analysis.conclusion import is_shown
-from capsbench.analysis.contrasts import digits_for, interval_of_difference, number, p_value
+from capsbench.analysis.contrasts import (
+    at_chance_text,
+    digits_for,
+    family_title,
+    interval_of_difference,
+    is_shown,
+    number,
+    p_value,
+    titles_of,
+)
 from capsbench.analysis.curves import Curves, curves_of
 from capsbench.analysis.statistics import FEWEST, summarise
 from capsbench.analysis.tables.model import Grid, Table
@@ -92,10 +100,12 @@ def results_table(cells: Sequence[Cell]) -> Sheet:
     return Sheet("results", [columns[k] for k in kept], [[row[k] for k in kept] for row in rows], fixed=fixed)
 
 
-def contrasts_table(found: pd.DataFrame) -> Sheet:
+def contrasts_table(plan: Plan, found: pd.DataFrame) -> Sheet:
     """Return a row per contrast, from `compare`: its name, the difference, what it shows, and then the rest."""
-    columns = ["contrast", "difference (points)", "shown", "P(better)", "p (Holm)", "n", "family", "in words"]
-    return Sheet("contrasts", columns, [_contrast(row) for row in found.itertuples()], fixed=3)
+    columns = ["contrast", "difference (points)", "error of the first", "P(better)", "p (Holm)", "n", "family"]
+    titles = titles_of(plan)
+    rows = [_contrast(row, titles[row.experiment], family_title(plan, row.family)) for row in found.itertuples()]
+    return Sheet("contrasts", columns, rows, fixed=3)
 
 
 def sheets_of(table: Table, cells: Sequence[Cell]) -> list[Sheet]:
@@ -178,16 +188,15 @@ def _difference(mean: float, low: float, high: float) -> Field:
     return Field(number(mean, digits_for(low, high)), mean, below=interval_of_difference(low, high))
 
 
-def _contrast(row: Any) -> list[Field]:
+def _contrast(row: Any, title: str, family: str) -> list[Field]:
     return [
-        Field(row.contrast, below=row.experiment),
+        Field(row.contrast, below=title),
         _difference(row.mean, row.low, row.high),
         _shown(row),
         Field(_probability(row.p_better), row.p_better),
         Field(MISSING if math.isnan(row.low) else p_value(row.p_holm), row.p_holm),
         Field(f"{row.n} of {row.planned}", row.n),
-        Field(row.family.replace("_", " ")),
-        Field(row.shows, kind="long"),
+        Field(family, kind="why"),
     ]
 
 
@@ -198,6 +207,8 @@ def _probability(value: float) -> str:
 
 
 def _shown(row: Any) -> Field:
+    if row.at_chance and row.n >= FEWEST:
+        return Field(at_chance_text(row), kind="undecided")
     if is_shown(row):
         return Field("lower", kind="better") if row.mean < 0 else Field("higher", kind="worse")
     return Field("not shown" if row.n >= FEWEST else "too few seeds", kind="undecided")

@@ -10,11 +10,12 @@ import jinja2
 import pandas as pd
 
 from capsbench.analysis.cells import Cell, cells
-from capsbench.analysis.conclusion import findings
+from capsbench.analysis.conclusion import findings, scope
 from capsbench.analysis.contrasts import compare
 from capsbench.analysis.page import contrasts_table, details_of, plots_of, results_table, sheets_of
 from capsbench.analysis.power import in_words
 from capsbench.analysis.tables import Table, build_tables
+from capsbench.analysis.tables.contrasts import contrasts_notes
 from capsbench.analysis.tables.text import MISSING, duration_text
 from capsbench.run.folder import RunFolder, write_whole
 from capsbench.study import Plan
@@ -44,13 +45,16 @@ def write_report(
         tables: from `build_tables`; left out: made of the runs alone.
     """
     found = cells(plan, runs)
+    compared = compare(plan.contrasts, runs)
     facts = {
         "study": plan.study,
+        "scope": scope(plan, runs),
         "findings": findings(plan, runs),
         "coverage": _coverage(found, runs),
         "results": results_table(found),
         "seeds": in_words(plan, runs),
-        "contrasts": contrasts_table(compare(plan.contrasts, runs)),
+        "contrasts": contrasts_table(plan, compared),
+        "below_contrasts": contrasts_notes(plan, compared) if len(compared) else [],
         "tables": [
             (table, sheets_of(table, found))
             for name, table in (build_tables(plan, runs) if tables is None else tables).items()

@@ -7,7 +7,7 @@ import pytest
 from studies import FULL
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.conclusion import MOST_ITEMS, conclusion
+from capsbench.analysis.conclusion import MOST_ITEMS, conclusion, scope
 from capsbench.analysis.contrasts import compare
 
 FIVE = """\
@@ -130,8 +130,48 @@ def test_runs_at_chance_are_named_beside_the_difference(make_plan, write_run, re
         stuck = run.variant == "three" and run.seed < 2
         write_run(run, error=90.0 - run.seed / 10 if stuck else STEADY[run.seed], stuck_at_chance=stuck, diagnostics=[])
     said = conclusion(plan, collect(plan, results))
-    (item,) = sentences_on(said, "three against one")
-    assert "stayed at chance in 2 seeds" in item
+    (sentence,) = [sentence for sentence in said if "at chance" in sentence]
+    assert sentence.startswith("In 2 of 3 contrasts a variant stayed at chance in some seeds")
+    assert "nothing of networks that learn" in sentence
+    (item,) = sentences_on([sentence], "three against one")
+    assert "three at chance in 2 of 5 seeds" in item
+    assert sentences_on(said, "three against one") == [item]  # neither shown nor not shown
+    assert not DIRECTIONS.search(" ".join(said))
+    assert any(other.startswith("No difference was shown in 1 of 3") for other in said)
+
+
+def test_a_heading_says_within_what_the_correction_is(concluded):
+    ends = {"one": STEADY, "two": [e + 0.4 for e in [5.3, 4.6, 5.4, 4.7, 5.0]], "three": [4.0, 4.2, 4.1, 4.1, 4.0]}
+    said, _ = concluded(**ends)
+    assert "corrected (Holm) within each of 2 families (1 of one contrast is not corrected)" in said[0]
+    alone = FIVE.replace("    - {a: two, b: one, name: two against one}\n", "")
+    said, _ = concluded(alone, **ends)
+    assert "was shown in 2 of 2 contrasts, not corrected" in said[0]
+    together = FIVE.replace("  small:\n", "")
+    said, _ = concluded(together, **ends)
+    assert "corrected (Holm) within their family" in said[0]
+    assert "not corrected" not in said[0]
+
+
+def test_the_scope_names_data_lengths_seeds_and_what_intervals_leave_out(make_plan, write_run, results):
+    text = FIVE.replace(
+        "experiments:\n", "experiments:\n  mnist: {data: {name: mnist, train_images: 5000, allow_unofficial: true}}\n"
+    )
+    plan = make_plan(text.replace("{epochs: 2}", "{epochs: 8}"))
+    for run in plan.runs:
+        write_run(run, error=5.0, unofficial=("a file: md5 1, not 2",) if run.experiment == "mnist" else ())
+    said = scope(plan, collect(plan, results))
+    assert "MNIST (5,000 training images, 8 epochs, not the official files)" in said
+    assert re.search(r"handwritten digits of scikit-learn \([\d,]+ training images, 8 epochs\)", said)
+    assert "five seeds" in said
+    assert "neither the choice of training images nor of test images" in said
+
+
+def test_names_have_the_titles_of_data_sets(concluded):
+    text = FIVE.replace("experiments:\n", "experiments:\n  smallnorb: {data: {name: smallnorb}}\n")
+    said, _ = concluded(text, one=STEADY, two=STEADY, three=[e + 0.2 + k / 50 for k, e in enumerate(STEADY)])
+    assert "(smallNORB)" in " ".join(said)
+    assert "(smallnorb)" not in " ".join(said)
 
 
 def test_a_sentence_lists_a_few_and_counts_the_rest(concluded):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.contrasts import compare, label_of, sentence
+from capsbench.analysis.contrasts import at_chance_text, compare, is_shown, label_of, sentence
 from capsbench.analysis.statistics import PairedSummary, summarise_pairs
 from capsbench.analysis.tables import write_table, write_tables
 from capsbench.analysis.tables.contrasts import contrasts_table
@@ -159,8 +159,46 @@ def test_a_seed_that_stayed_at_chance_counts_and_is_named(compared):
     row = table.iloc[0]
     assert row["differences"] == pytest.approx({0: 88.0, 1: -0.5, 2: -0.5, 3: -0.5, 4: -0.5})
     assert row["dropped"] == ""
-    assert row["stuck"] == "CapsNet, iterations 2 stayed at chance in 1 seed"
+    assert row["stuck"] == "CapsNet, iterations 2 stayed at chance in 1 of 5 seeds"
     assert row["stuck"] in row["shows"]
+    assert row["at_chance"] == 1
+    assert at_chance_text(row) == "at chance in 1 of 5 seeds"
+
+
+def test_a_difference_from_runs_at_chance_is_not_shown_however_large(compared):
+    """Three of five seeds at chance, and the others little better: the interval is far from zero."""
+    ends = {"iterations1": [2.0, 2.2, 2.1, 2.3, 2.0], "iterations2": [80.0, 80.0, 80.0, 78.0, 77.5]}
+    row = next(compared(**ends).itertuples())
+    assert row.low > 70 and row.p_holm < 0.001
+    assert is_shown(row)
+    assert "error of the first higher by" in row.shows
+    stuck = tuple(f"digits/capsnet-iterations2/seed{seed}" for seed in range(3))
+    row = next(compared(stuck, **ends).itertuples())
+    assert row.low > 70 and row.p_holm < 0.001  # the numbers stay
+    assert not is_shown(row)
+    assert "stayed at chance in 3 of 5 seeds" in row.shows
+    assert "higher" not in row.shows and "no difference was shown" not in row.shows
+
+
+def test_seeds_in_which_both_sides_stayed_at_chance_count_once(compared):
+    stuck = tuple(f"digits/capsnet-iterations{n}/seed{seed}" for n, seed in ((1, 0), (2, 0), (2, 3)))
+    row = compared(stuck, iterations1=[80.0, 2.0, 2.1, 2.3, 2.2], iterations2=[80.0, 2.1, 2.4, 80.0, 2.5]).iloc[0]
+    assert row["at_chance"] == 2
+    assert "iterations 1 stayed at chance in 1 of 5" in row["stuck"]
+    assert "iterations 2 stayed at chance in 2 of 5" in row["stuck"]
+
+
+def test_tables_say_which_side_stayed_at_chance(five, write_run, results):
+    for run in five.runs:
+        stuck = run.variant == "capsnet-iterations2" and run.seed < 3
+        error = (80.0 if stuck else 2.0) + run.seed / 10
+        write_run(run, error=error, stuck_at_chance=stuck, diagnostics=[])
+    _, md, tex = write_table(contrasts_table(five, collect(five, results)), results / "tables")
+    for path in (md, tex):
+        text = path.read_text(encoding="utf-8")
+        assert "5 of 5, 3 at chance" in text
+        assert "CapsNet, iterations 2 stayed at chance in 3 of 5 seeds" in text
+        assert "does not count as shown" in text
 
 
 def test_enough_seeds_that_are_left_give_an_interval(compared):
@@ -169,7 +207,7 @@ def test_enough_seeds_that_are_left_give_an_interval(compared):
     row = table.iloc[0]
     expected = summarise_pairs([1.1, 2.0, 3.8, 5.1], [2.0, 3.0, 5.0, 6.0])
     assert (row["n"], row["low"], row["high"], row["p"]) == (4, expected.low, expected.high, expected.p)
-    assert row["shows"].startswith("lower by ")
+    assert row["shows"].startswith("error of the first lower by ")
     assert "four seeds, paired; dropped: CapsNet, iterations 2 diverged in 1 seed" in row["shows"]
 
 
@@ -180,11 +218,23 @@ UNCLEAR = PairedSummary(5, 0.2, 0.5, -0.4, 0.8, 0.4, 0.37)
 @pytest.mark.parametrize(
     ("found", "p_holm", "said"),
     [
-        (LOWER, 0.008, "lower by 1.20 to 3.40 points (five seeds, paired)"),
-        (PairedSummary(12, 2.3, 0.9, 1.2, 3.4, 0.004, 0.05), 0.008, "higher by 1.20 to 3.40 points (12 seeds, paired)"),
+        (LOWER, 0.008, "error of the first lower by 1.20 to 3.40 points (five seeds, paired)"),
+        (
+            PairedSummary(12, 2.3, 0.9, 1.2, 3.4, 0.004, 0.05),
+            0.008,
+            "error of the first higher by 1.20 to 3.40 points (12",
+        ),
         (UNCLEAR, 0.8, "no difference was shown: between −0.40 and +0.80 points (five seeds, paired)"),
-        (PairedSummary(3, -0.357, 0.01, -0.385, -0.328, 0.001, 0.99), 0.01, "lower by 0.328 to 0.385 points"),
-        (PairedSummary(3, -1.0, 0.4, -2.0, -0.0004, 0.049, 0.8), 0.049, "lower by 0.0004 to 2.0000 points"),
+        (
+            PairedSummary(3, -0.357, 0.01, -0.385, -0.328, 0.001, 0.99),
+            0.01,
+            "error of the first lower by 0.328 to 0.385 points",
+        ),
+        (
+            PairedSummary(3, -1.0, 0.4, -2.0, -0.0004, 0.049, 0.8),
+            0.049,
+            "error of the first lower by 0.0004 to 2.0000 points",
+        ),
         (PairedSummary(3, 0.0, 0.0, identical=True), math.nan, "identical in all three seeds"),
         (PairedSummary(1, 0.0, math.nan, identical=True), math.nan, "identical in the one seed"),
         (PairedSummary(2, -0.3, 0.1), math.nan, "−0.30 points: too few seeds for an interval (two seeds, paired)"),
@@ -259,12 +309,12 @@ def test_markdown_says_what_was_shown_and_on_what(written):
     below = text.split("\n\n", 1)[1]
     for fact in (
         "Study 'five'", "equal seeds", "the probability", "paired t test", "Holm",
-        "digits: handwritten digits of scikit-learn in the place of mnist",
-        "copy: not the official files (runs.csv has their checksums): train-images.",
+        "handwritten digits of scikit-learn in the place of mnist",
+        "MNIST: not the official files (runs.csv has their checksums): train-images.",
         "iterations 2 diverged in 1 seed",
     ):  # fmt: skip
         assert fact in below
-    assert "copy: MNIST in the place" not in below
+    assert "MNIST in the place" not in below
 
 
 def test_latex_has_five_columns_and_is_escaped(written):
@@ -274,8 +324,8 @@ def test_latex_has_five_columns_and_is_escaped(written):
     assert body.count("_") == body.count(r"\_")
     rows = [line for line in body.splitlines() if line.endswith(r"\\")]
     assert {line.count("&") for line in rows if "multicolumn" not in line} == {4}
-    assert r"\multicolumn{5}{@{}l}{\emph{iterations\_2}}" in body
-    assert "digits: CapsNet: iterations 2 against 1 & +0.115 [+0.094,~+0.136] & " in body
+    assert r"\multicolumn{5}{@{}l}{\emph{iterations 2}}" in body
+    assert "handwritten digits of scikit-learn: CapsNet: iterations 2 against 1 & +0.115 [+0.094,~+0.136] & " in body
     assert {"±", "†", "<"}.isdisjoint(body.replace("$<$", "").replace(">{", ""))
     for rule in (r"\toprule", r"\bottomrule", r"\label{tab:contrasts}", r"\begin{table*}", r"\end{table*}"):
         assert body.count(rule) == 1

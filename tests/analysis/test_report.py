@@ -175,8 +175,25 @@ def test_contrasts_say_what_is_shown_and_no_more(plan, write_run, page_of):
     for run in plan.runs[:6]:
         write_run(run, error={"capsnet-iterations1": 5.0, "capsnet-iterations3": 4.0}[run.variant] + run.seed**2 / 50)
     write_run(plan.runs[3], error=3.95)
-    row = next(row for row in page_of(plan).rows if row and "against" in row[0])
+    page = page_of(plan)
+    row = next(row for row in page.rows if row and "against" in row[0])
     assert row[2].strip() == "lower"
+    assert not any("paired)" in text for row in page.rows for text in row)  # no sentences in the table
+    for run in plan.runs[3:5]:
+        write_run(run, error=3.95, stuck_at_chance=True, diagnostics=[])
+    page = page_of(plan)
+    row = next(row for row in page.rows if row and "against" in row[0])
+    assert row[2].strip() == "at chance in 2 of 3 seeds"
+    assert page.says("does not count as shown")
+
+
+def test_the_conclusion_begins_with_what_it_is_about(half_done, page_of):
+    text = page_of(half_done).text
+    answer = text[text.index('class="answer"') :]
+    scope = re.search(r'<p class="scope">(.*?)</p>', answer, re.DOTALL)
+    assert scope and scope.start() < answer.index("<strong>")
+    for fact in ("handwritten digits of scikit-learn", "training images", "2 epochs", "three seeds", "over seeds"):
+        assert fact in scope[1]
 
 
 def test_the_page_holds_the_plots_that_are_drawn(half_done, page_of, results):

@@ -131,6 +131,31 @@ def test_a_link_opens_the_runs_of_its_cell(browser, page, scripts):
     assert browser.run("document.querySelector('.cell[open]').innerText.includes('digits/capsnet-iterations1/seed2')")
 
 
+@pytest.mark.parametrize(("width", "least", "most"), [(400, 350, 400), (1400, 470, 510)])
+def test_plots_are_large_enough_to_read(browser, page, width, least, most):
+    """A figure as wide as a column of a paper, 317 px, would have letters of 8 px on a page of 1,216 px."""
+    drawn = page.with_name(f"plots{width}.html")
+    figure = (
+        '<section id="plots"><div class="plots">'
+        + 2 * '<figure><img src="data:image/svg+xml,{}"></figure>'
+        + "</div></section>"
+    ).replace("{}", "%3Csvg xmlns='http://www.w3.org/2000/svg' width='317' height='200'/%3E")
+    drawn.write_text(page.read_text(encoding="utf-8").replace("</main>", f"{figure}</main>"), encoding="utf-8")
+    browser.open(drawn, width)
+    boxes = browser.run(
+        "[...document.querySelectorAll('#plots img')].map((i) => i.getBoundingClientRect()).map((b) => [b.y, b.width])"
+    )
+    assert all(least <= box[1] <= most for box in boxes)
+    assert (boxes[0][0] == boxes[1][0]) == (width > 1000)  # side by side where there is room
+
+
+def test_the_table_of_contrasts_fits_a_screen(browser, page):
+    browser.open(page, 1400)
+    assert browser.run(
+        "(() => { const t = document.querySelector('#contrasts .wide'); return t.scrollWidth <= t.clientWidth })()"
+    )
+
+
 def test_without_scripts_all_is_there_and_nothing_that_does_not_work(browser, page):
     browser.open(page, 1400, scripts=False)
     browser.call("Emulation.setScriptExecutionDisabled", value=False)

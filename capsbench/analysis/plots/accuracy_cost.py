@@ -42,12 +42,13 @@ def plot_accuracy_cost(plan: Plan, results: Path | None, runs: pd.DataFrame) -> 
     panels = [
         Panel(
             title_of(plan, experiment, runs), _HEIGHT, below=0.45,
-            legend=[handle(styles[cell.variant], cell.label, line=False) for cell in layout],
+            legend=[*(handle(styles[cell.variant], cell.label, line=False) for cell in layout), _front_line([], [])],
         )
         for experiment, layout in zip(experiments, layouts, strict=True)
     ]  # fmt: skip
-    panels[-1] = Panel(panels[-1].title, _HEIGHT, 0.45, legend=[*panels[-1].legend, _front_line([], [])])
     note = "Mean over the seeds, 95 % interval. Time: of training, as measured on the machine of each run."
+    if any(is_unsure(layout, cost) for layout in layouts for _, cost in _COSTS):
+        note += " Fronts are of means; intervals overlap, so that other seeds may give other fronts."
     figure, axes = lay_out(panels, columns=2, gap=0.2, note=note)
     for row, layout in zip(axes, layouts, strict=True):
         for axis, (name, cost) in zip(row, _COSTS, strict=True):
@@ -65,6 +66,22 @@ def pareto_front(costs: Sequence[float], errors: Sequence[float]) -> list[int]:
         if not front or errors[place] < errors[front[-1]]:
             front.append(place)
     return front
+
+
+def is_unsure(layout: Sequence[Cell], cost: Callable[[Cell], float]) -> bool:
+    """Tell whether a front rests on errors whose intervals overlap: of its points, or of one and a point behind it.
+
+    Args:
+        layout: the cells of a panel, each with an error.
+        cost: what a cell costs.
+    """
+    front = [layout[place] for place in pareto_front([cost(c) for c in layout], [c.summary.mean for c in layout])]
+    for first in front:
+        for other in layout:
+            ends = bounds_of(first.summary), bounds_of(other.summary)
+            if other is not first and ends[0] and ends[1] and ends[0][0] <= ends[1][1] and ends[1][0] <= ends[0][1]:
+                return True
+    return False
 
 
 def _draw(axis: Any, layout: list[Cell], name: str, costs: list[float], styles: dict[str, Look]) -> None:

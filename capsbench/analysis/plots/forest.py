@@ -1,19 +1,20 @@
 """Forest plots: a line of text and below it a stripe with an interval around a difference, for each row of a panel."""
 
+import itertools
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from capsbench.analysis.contrasts import digits_for, number
 from capsbench.analysis.plots.panels import LINE, interval, wrapped
 from capsbench.analysis.plots.style import FAINT, INK, QUIET, SMALL
 
 STRIPE = 1.15  # lines high
 _NAME, _NUMBERS = 34, 24  # letters
-_WIDEST = 4  # what lies this many times as far out as the median row is cut, with an arrow
+_WIDEST = 2  # rows that reach this many times as far out as all others are cut, with an arrow
 _BAND = "0.87"
 
 
@@ -59,7 +60,7 @@ def forest_height(rows: Sequence[Row]) -> float:
 
 
 def draw_forest(axis: Any, rows: Sequence[Row]) -> None:
-    """Draw the rows from top to bottom. What lies outside the panel is cut, with an arrow at its edge."""
+    """Draw the rows from top to bottom. What lies outside the panel is cut, with an arrow at its edge and the mean."""
     limits = forest_limits(rows)
     axis.set(xlim=limits, ylim=(0.5 + sum(map(_height, rows)), 0), yticks=[])
     axis.grid(visible=False)
@@ -72,10 +73,11 @@ def draw_forest(axis: Any, rows: Sequence[Row]) -> None:
 
 
 def forest_limits(rows: Sequence[Row]) -> tuple[float, float]:
-    """Return the range of a panel: that of all points and intervals, but for rows far wider than the others."""
+    """Return the range of a panel: that of all points and intervals, but for fewer than half that dwarf the others."""
     extents = [[0.0, -row.margin, row.margin, *row.extent] for row in rows if row.extent]
-    sizes = [size for size in (max(map(abs, row.extent), default=0.0) for row in rows) if size > 0]
-    widest = _WIDEST * statistics.median(sizes) if sizes else 1.0
+    sizes = sorted((max(map(abs, row.extent)) for row in rows if row.extent), reverse=True)
+    far = list(itertools.pairwise(sizes[: (len(sizes) + 1) // 2]))
+    widest = next((near for out, near in far if out > _WIDEST * near > 0), max(sizes, default=1.0))
     values = [value for extent in extents for value in extent if abs(value) <= widest]
     low, high = min(values), max(values)
     margin = 0.06 * (high - low) or 1.0
@@ -120,3 +122,11 @@ def _draw(axis: Any, row: Row, top: float, limits: tuple[float, float]) -> None:
     if low <= row.mean <= high:
         face = color if row.filled else "white"
         axis.plot([row.mean], [middle], "D", color=color, markerfacecolor=face, markersize=4.2, zorder=5)
+    elif not math.isnan(row.mean):  # an arrow alone would not say how far
+        at_left = row.mean < low
+        text = number(row.mean, digits_for(row.mean) if math.isnan(row.low) else digits_for(row.low, row.high))
+        axis.annotate(
+            text, (low if at_left else high, middle), (6 if at_left else -6, 0), textcoords="offset points",
+            ha="left" if at_left else "right", va="center", fontsize=SMALL, color=color, zorder=7,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+        )  # fmt: skip

@@ -41,7 +41,7 @@ def contrasts_table(plan: Plan, runs: pd.DataFrame) -> Table:
 
 
 def contrast_grids(plan: Plan, contrasts: Sequence[Contrast], table: pd.DataFrame) -> tuple[Grid, ...]:
-    """Return a grid per family of contrasts, from the rows of `compare`; names begin with the data where that varies."""
+    """Return a grid per family of contrasts, from the rows of `compare`; names tell the data where these vary."""
     titles = titles_of(plan) if table["experiment"].nunique() > 1 else {}
     return tuple(
         Grid(
@@ -66,8 +66,9 @@ def contrasts_caption(plan: Plan) -> str:
         "points of %: negative where the first is better. Mean over the seeds and the 95 % t interval of that mean. "
         "P(better): the probability, by the t distribution, that in a fresh pair of runs the error of the first is "
         "below that of the second. p: paired t test, two-sided; p (Holm): adjusted for the contrasts of the family "
-        "that have a p, so that a family of one is not corrected, and no family for the others. n: seeds with a result of both variants, out of the planned seeds. Intervals are not adjusted, "
-        "and they are about seeds: neither the choice of the training images nor that of the test images is in them."
+        "that have a p, so that a family of one is not corrected, and no family for the others. n: seeds with a result "
+        "of both variants, out of the planned seeds. Intervals are not adjusted, and they are about seeds: neither the "
+        "choice of the training images nor that of the test images is in them."
     )
 
 

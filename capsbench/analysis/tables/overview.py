@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from capsbench.analysis.cells import Cell
+from capsbench.analysis.contrasts import titles_of
 from capsbench.analysis.published import Published, read_published, rows_without_models
 from capsbench.analysis.tables.model import Grid, Notes, Row, Table
 from capsbench.analysis.tables.source import Source, numbers
@@ -44,9 +45,7 @@ def summary_table(source: Source) -> Table:
 
 def headings(source: Source) -> dict[str, str]:
     """Return what a column of an experiment is called: its data, and its own name where that does not do."""
-    titles = {name: data.facts.title for name, data in source.plan.data.items()}
-    counts = Counter(titles.values())
-    return {name: title if counts[title] == 1 else name for name, title in titles.items()}
+    return titles_of(source.plan)
 
 
 def coverage_table(source: Source) -> Table:

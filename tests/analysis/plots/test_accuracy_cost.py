@@ -31,3 +31,27 @@ def test_error_stands_against_time_per_image_and_parameters(plan, write_run, fig
         (front,) = [line for line in axis.lines if line.get_label() == "Pareto front"]
         assert list(front.get_xdata()) == [expected["capsnet-iterations1"], expected["capsnet-iterations3"]]
         assert axis.get_xscale() == "log"
+
+
+def test_the_note_says_that_fronts_are_of_means_where_intervals_overlap(plan, write_run, figure_of):
+    errors = {"capsnet-iterations1": 3.0, "capsnet-iterations3": 2.0, "cnn_matched": 4.0}
+    seconds = {"capsnet-iterations1": 10.0, "capsnet-iterations3": 40.0, "cnn_matched": 20.0}
+    for spread, overlap in ((0.01, False), (1.0, True)):
+        for run in plan.runs:
+            write_run(run, error=errors[run.variant] + spread * run.seed, seconds=seconds[run.variant])
+        figure = figure_of(plot_accuracy_cost, plan)
+        said = " ".join(text.get_text().replace("\n", " ") for text in figure.texts)
+        assert ("Fronts are of means; intervals overlap" in said) == overlap
+
+
+def test_the_legend_of_each_panel_names_the_front(make_plan, study_text, write_run, figure_of):
+    text = study_text.replace(
+        "variants:\n", "  pairs: {data: {name: multidigits, validation_images: 100}}\nvariants:\n", 1
+    )
+    plan = make_plan(text)
+    for run in plan.runs:
+        write_run(run, error=3.0 + run.seed)
+    legends = figure_of(plot_accuracy_cost, plan).legends
+    assert len(legends) == 2
+    for legend in legends:
+        assert "Pareto front" in [text.get_text() for text in legend.get_texts()]

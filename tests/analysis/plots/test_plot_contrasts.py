@@ -95,6 +95,24 @@ def test_a_line_far_wider_than_the_others_is_cut_with_an_arrow(drawn):
     assert all(low <= x <= high for x in inside)
 
 
+def test_a_line_that_is_cut_has_its_mean_at_the_edge_and_all_others_their_interval(drawn):
+    """7 iterations, 15 points worse, are cut; 3 iterations, 3 points worse, are far out and yet no reason to cut."""
+    errors = {"capsnet_iterations3": [5.0, 5.9, 7.2], "capsnet_iterations7": [17.0, 18.1, 19.3]}
+    (axis,) = drawn(**errors).axes
+    low, high = axis.get_xlim()
+    assert marks(axis, CARETRIGHT) == [[high]]
+    assert "+15.13" in texts_of(axis)
+    assert any(x == pytest.approx([3.0333], abs=1e-3) for x in marks(axis, "D"))
+    assert high > 3.25
+
+
+def test_an_interval_not_twice_as_wide_as_the_others_is_not_cut(drawn):
+    errors = {"capsnet_iterations3": [5.0, 5.9, 7.2], "capsnet_iterations7": [7.0, 8.1, 9.3]}
+    (axis,) = drawn(**errors).axes
+    assert marks(axis, CARETRIGHT) == []
+    assert axis.get_xlim()[1] > 5.5
+
+
 def test_a_filled_diamond_survives_holms_correction(drawn):
     """p = 0.013 alone, 0.026 or more in a family with another one."""
     faces = {}

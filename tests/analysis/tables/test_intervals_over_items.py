@@ -118,7 +118,7 @@ def test_a_contrast_has_both_intervals_and_they_are_told_apart(made):
     expected = cluster_difference(first, second, None)
     assert (row["items_low"], row["items_high"]) == pytest.approx((expected.low, expected.high), abs=1e-5)
     assert row["items_high"] < 0 < row["seeds_high"]
-    (shown,) = text_of(table, 2).query("contrast.str.startswith('plain')").to_dict("records")
+    (shown,) = text_of(table, 2).query("contrast.str.startswith('handwritten digits')").to_dict("records")
     assert shown["over seeds"].startswith("[−3.48, ")
     assert shown["over test items"].endswith(f"{row['items_high']:.2f}]".replace("-", "−"))
     for words in ("other test items", "other trainings", "Neither interval"):
@@ -132,9 +132,9 @@ def test_mcnemar_counts_seeds_where_images_are_independent_and_is_refused_elsewh
 
     table = made(right_of)
     shown = text_of(table, 2).set_index("contrast")["McNemar"]
-    assert shown.loc["plain: the first against the second"] == "2 of 3"
-    assert shown.loc["norb: the first against the second"] == "-"
-    assert re.search(r"refused.*norb \(items of one object\)", notes_of(table))
+    assert shown.loc["handwritten digits of scikit-learn: the first against the second"] == "2 of 3"
+    assert shown.loc["smallNORB: the first against the second"] == "-"
+    assert re.search(r"refused.*smallNORB \(items of one object\)", notes_of(table))
     assert "0: 0.0625; 1: 0.0312" in rows_of(table, experiment="plain")["mcnemar_p"].iloc[-1]
     assert rows_of(table, experiment="norb")["mcnemar_p"].iloc[-1] == ""
 
@@ -213,7 +213,8 @@ def test_a_contrast_is_about_the_seeds_that_both_have(made, plan):
     sides = [[objects_wrong("plain", name, seed) for seed in (0, 2)] for name in ("first", "second")]
     expected = cluster_difference(*sides, None)
     assert (row["items_low"], row["items_high"]) == pytest.approx((expected.low, expected.high), abs=1e-5)
-    shown = text_of(table, 2).set_index("contrast").loc["plain: the first against the second"]
+    name = "handwritten digits of scikit-learn: the first against the second"
+    shown = text_of(table, 2).set_index("contrast").loc[name]
     assert (shown["n"], shown["McNemar"]) == ("2 of 3", "2 of 2")
 
 
