@@ -237,7 +237,7 @@ def _difference(row: Any, significant: float) -> str:
         return with_minus_signs(str(row["shows"]))
     mean = number(row["mean"], digits_for(row["low"], row["high"]))
     text = f"{mean} {interval_of_difference(row['low'], row['high'])}"
-    learnt = not isinstance(row["stuck"], str)  # no side stayed at chance: nothing is read back as nan
+    learnt = not isinstance(row.get("stuck"), str)  # no side stayed at chance: nothing is read back as nan
     return f"**{text}**" if learnt and row["p_holm"] < significant and not row["low"] <= 0 <= row["high"] else text
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from capsbench.data import make_task, read_split
 from capsbench.evaluation import collect_predictions
-from capsbench.evaluation.accuracy import accuracy
+from capsbench.evaluation.accuracy import count_errors
 from capsbench.models import Network, Output
 from capsbench.run.metrics import chance, classification_error, never_left_chance, sums_over_images
 from capsbench.study import Data, catalogue
@@ -71,8 +71,8 @@ def test_the_familiar_error_in_training_is_that_of_the_evaluation(tmp_path, crop
     assert task.views == crops
     model = Linear(data.image_shape, 5)
     found = classification_error(model, task)
-    assert found == accuracy(collect_predictions(model, task))["error"]
+    assert found == count_errors(collect_predictions(model, task))["error"]
     task.views = 1
-    one = accuracy(collect_predictions(model, task))["error"]
+    one = count_errors(collect_predictions(model, task))["error"]
     assert 0 < one < 100
     assert (found == one) is (crops == 1)

@@ -73,7 +73,7 @@ def _unpack(archive: Path, batches: Path) -> None:
             shutil.rmtree(aside, ignore_errors=True)
             try:
                 with tarfile.open(archive, "r:gz") as tar:
-                    tar.extractall(aside, filter="data")
+                    _extract(tar, aside)
                 if not (aside / batches.name).is_dir():
                     raise InputError(f"{archive}: has no folder {batches.name}; {FETCH_AGAIN}")
                 (aside / batches.name).replace(batches)
@@ -83,3 +83,14 @@ def _unpack(archive: Path, batches: Path) -> None:
         raise InputError(f"{archive}: damaged archive ({error}); {FETCH_AGAIN}") from None
     except OSError as error:
         raise InputError(f"cannot unpack {archive}: {error.strerror or error}") from None
+
+
+def _extract(tar: tarfile.TarFile, folder: Path) -> None:
+    """Extract the files of an archive, none of which may lead out of the folder."""
+    if hasattr(tarfile, "data_filter"):
+        tar.extractall(folder, filter="data")
+        return
+    for member in tar:  # Python 3.11.3 and older, Debian's among them
+        place = (folder / member.name).resolve()
+        if member.isfile() and place.is_relative_to(folder.resolve()):
+            tar.extract(member, folder, set_attrs=False)
