@@ -15,7 +15,7 @@ from capsbench.analysis.plots.style import QUIET, SMALL, Look, handle, looks, st
 from capsbench.study import Plan
 
 _COLUMNS = 2
-_HEIGHT, _BELOW = 1.05, 0.62  # inches; below: the axis label in two lines, and the title of the axes below
+_HEIGHT, _BELOW, _ABOVE = 1.05, 0.48, 0.14  # inches; below: the axis label in two lines; above: the title of the axes
 _LETTERS = 25  # in a line as wide as one of two axes
 _NOTE = (
     "Mean over the seeds; the band goes from the lowest seed to the highest. Where seeds have values at different "
@@ -61,9 +61,9 @@ def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures)
             ]
             legend = [handle(styles[variant], labels[experiment, variant]) for variant in part]
             for start in range(0, len(drawings), _COLUMNS):
-                title = "" if start else f"{title_of(plan, experiment, runs)}{which}\n\u00a0"  # room for those of axes
+                title = "" if start else title_of(plan, experiment, runs) + which
                 is_last = start + _COLUMNS >= len(drawings)
-                panels.append(Panel(title, _HEIGHT, below=_BELOW, legend=legend if is_last else ()))
+                panels.append(Panel(title, _HEIGHT, _BELOW, legend if is_last else (), above=_ABOVE))
                 rows.append(drawings[start : start + _COLUMNS])
     if not panels:
         return nothing(f"no finished run has curves of '{name}'")
@@ -119,6 +119,6 @@ def _draw(axis: Any, drawing: _Drawing, styles: Mapping[str, Look]) -> None:
             axis.fill_between(first, every.min(axis=0), every.max(axis=0), color=look.color, alpha=0.12, lw=0)
     if drawing.x_label.startswith(_CONFIDENCE):
         axis.axline((0, 0), slope=1, color=QUIET, linewidth=0.6, zorder=1)
-    axis.set_title("\n".join(wrapped(drawing.name, _LETTERS)), fontsize=SMALL, loc="left", pad=3)
+    axis.set_title("\n".join(wrapped(drawing.name.replace("_", " "), _LETTERS)), fontsize=SMALL, loc="left", pad=3)
     x_label, y_label = ("\n".join(wrapped(text, _LETTERS)) for text in (drawing.x_label, drawing.y_label))
     axis.set(xlabel=x_label, ylabel=y_label)

@@ -33,12 +33,13 @@ _TICKS: list[tuple[float, tuple[float, ...]]] = [
 
 @dataclass(frozen=True)
 class Panel:
-    """One row of a figure. height: of its axes; below: of ticks and the axis label; both in inches."""
+    """One row of a figure. height: of its axes; below: of ticks and axis label; above: of titles of axes; in inches."""
 
     title: str
     height: float
     below: float = 0.34
     legend: Sequence[Any] = field(default=())
+    above: float = 0.0
 
 
 def lay_out(
@@ -86,7 +87,7 @@ def lay_out(
 
 def _head(panel: Panel) -> float:
     lines = len(wrapped(panel.title, LETTERS - 12))
-    return LINE * lines + (0.07 if lines else 0.0)
+    return LINE * lines + (0.07 if lines else 0.0) + panel.above
 
 
 def _add_legend(figure: Figure, handles: Sequence[Any], top: float) -> None:

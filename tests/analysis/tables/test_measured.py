@@ -110,6 +110,16 @@ def test_a_plot_has_a_line_per_variant_with_a_band_over_the_seeds(plan, measures
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("iterations", "error (%)")
 
 
+def test_titles_of_axes_stand_below_that_of_the_experiment(plan, measures, results):
+    figure = plot_measured("routing", plan, collect(plan, results), measures)
+    renderer = figure.canvas.get_renderer()
+    (axis,), (experiment, _) = figure.axes, figure.texts
+    title = axis.get_title(loc="left")
+    assert title == "error"
+    (drawn,) = [text for text in axis.get_children() if getattr(text, "get_text", str)() == title]
+    assert drawn.get_window_extent(renderer).y1 < experiment.get_window_extent(renderer).y0
+
+
 def test_seeds_with_other_x_have_lines_of_their_own(plan, measures, results):
     for place, found in enumerate(measures.values()):
         if "curves" in found["routing"]:
