@@ -38,7 +38,6 @@ if "rules" in {str(what) for what in workflow.output_settings.quiet or ()}:
 STUDY = f"results/{PLAN.study.name}"
 RUN = "{experiment}/{variant}/seed{seed}"
 RUN_FILES = ["model.pt", "metrics.csv", "predictions.npz"]
-RUN_FILES += [f"evaluations/{protocol}.json" for protocol in PLAN.study.protocols]
 # One training at a time uses a GPU, unless --resources gpu=4 (or a cluster profile) sets another number.
 workflow.global_resources.setdefault("gpu", max(1, count_gpus()))
 
@@ -60,6 +59,7 @@ rule all:
     input:
         # Snakemake does not look behind tables that are there: a run that was lost is asked for by name
         [f"{STUDY}/runs/{run.key}/{name}" for run in PLAN.runs for name in RUN_FILES],
+        EVALUATIONS,
         rules.tables.output,
         rules.plots.output,
         rules.study_report.output,

@@ -13,7 +13,7 @@ import pandas as pd
 from capsbench.analysis.published import PUBLISHED_IN, Published, counterpart, deviations
 from capsbench.analysis.statistics import Summary, summarise
 from capsbench.analysis.verdicts import Ends, Target, Verdict, judge
-from capsbench.run.match import TOLERANCE
+from capsbench.run.match import ROUNDING, TOLERANCE
 from capsbench.study import Plan, Run
 
 
@@ -190,10 +190,15 @@ def _matching(run: Run, rows: pd.DataFrame, runs: pd.DataFrame) -> Matching | No
         problem = f"familiar error not matched (seed {unknown[0]}: none is known)"
     elif missing:
         problem = f"familiar error not matched (seed {missing[0]}: no result of {run.training.match})"
-    elif worst is not None and abs(gaps[worst]) > TOLERANCE + 1e-9:
+    elif worst is not None and abs(gaps[worst]) > _tolerance(rows) + ROUNDING:
         problem = f"familiar error not matched ({ours[worst]:.2f} against {theirs[worst]:.2f}, seed {worst})"
     overshoot = math.fsum(gaps.values()) / len(gaps) if gaps else math.nan
     return Matching(str(other["label"].iloc[0]), overshoot, problem)
+
+
+def _tolerance(rows: pd.DataFrame) -> float:
+    known = rows["match_tolerance"].dropna() if "match_tolerance" in rows else rows.head(0)
+    return float(known.max()) if len(known) else TOLERANCE
 
 
 def _rows(runs: pd.DataFrame, experiment: str, variant: str) -> pd.DataFrame:

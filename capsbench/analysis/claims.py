@@ -8,19 +8,24 @@ from typing import Any, Literal
 import pandas as pd
 from scipy.special import stdtr, stdtrit
 
+from capsbench.analysis.attacked import attack_text, error_of_choice, under_attack
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.contrasts import SIGNIFICANT, compare, p_value
+from capsbench.analysis.measures import Measures
 from capsbench.analysis.published import claims, deviations
 from capsbench.analysis.published_format import read_file
-from capsbench.analysis.published_values import Network, Published, PublishedClaim
+from capsbench.analysis.published_values import TEST_IMAGES_IN_MARGIN, Network, Published, PublishedClaim
 from capsbench.analysis.statistics import FEWEST, holm
 from capsbench.analysis.verdicts import ENDED
 from capsbench.registry import flat_options
 from capsbench.study import Contrast, Plan, Run
 
 NEITHER = "its networks are not here"  # why a claim is not tested
-_BY_INTERVAL = ("supported", "contradicted", "undecided")
+Here = Literal["as claimed", "the opposite", "undecided", ""]
 ClaimVerdict = Literal["supported", "contradicted", "undecided", "not comparable", "not tested"]
+_VERDICTS: dict[Here, ClaimVerdict] = {
+    "as claimed": "supported", "the opposite": "contradicted", "undecided": "undecided", "": "not tested",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,9 @@ class ClaimResult:
 
     experiment, a, b: where both networks of the claim were found, as variants; None where they were not. found: the row
     of `compare` for a minus b, with the sampling error of drawn test items in its interval and its p, and with p_holm
-    adjusted for the claims of the study; None without a pair. reason: why the verdict is not a plain one, in one line.
+    adjusted for the claims of the study; None without a pair. here: what it shows of these two networks, which need not
+    be the paper's; why: that of an "undecided" which the interval alone does not give. verdict: on the paper's claim.
+    reason: why the verdict is not a plain one, in one line.
     """
 
     claim: PublishedClaim
@@ -37,45 +44,67 @@ class ClaimResult:
     a: str | None
     b: str | None
     found: Mapping[str, Any] | None
+    here: Here
+    why: str
     verdict: ClaimVerdict
     reason: str = ""
 
 
-def check_claims(plan: Plan, runs: pd.DataFrame) -> list[ClaimResult]:
+def check_claims(plan: Plan, runs: pd.DataFrame, measures: Measures | None = None) -> list[ClaimResult]:
     """Return a result per claim and experiment that has both of its networks; one without a pair for other claims.
 
-    supported: the 95 % interval of the paired difference lies on the side that the paper claims, or, for "the same",
-    the 90 % interval lies within the margin. contradicted: it lies on the other side, or beyond the margin. What is
+    as claimed: the 95 % interval of the paired difference lies on the side that the paper claims, or, for "the same",
+    the 90 % interval lies within the margin. the opposite: it lies on the other side, or beyond the margin. What is
     said of a claimed difference holds after Holm's correction for all such claims that the study tests. Neither is said
-    where a side deviates from its protocol (not comparable), or where fewer than 80 % of the seeds have both.
+    where fewer than 80 % of the seeds have both. The first is a claim "supported" and the second one "contradicted"
+    where both networks and their trainings are the paper's, and "not comparable" where a side deviates.
 
     Args:
         plan: the study.
         runs: from `collect` or `read_runs`.
+        measures: what protocols found; claims about attacks rest on them.
     """
-    return claims_of(plan, runs, cells(plan, runs))
+    return claims_of(plan, runs, cells(plan, runs), measures or {})
 
 
-def claims_of(plan: Plan, runs: pd.DataFrame, there: Sequence[Cell]) -> list[ClaimResult]:
+def claims_of(plan: Plan, runs: pd.DataFrame, there: Sequence[Cell], measures: Measures) -> list[ClaimResult]:
     """Do the same as `check_claims`, with the cells at hand."""
     found = []
     for claim in claims():
-        pairs = [] if claim.attack is not None else _pairs(claim, there)
-        found += [_checked(claim, *pair, plan, runs) for pair in pairs] or [_untested(claim, there)]
+        pairs = _pairs(claim, there)
+        if claim.attack is not None:
+            attacked = under_attack(runs, measures, claim.attack)
+            pairs = [pair for pair in pairs if any(_was_attacked(attacked, cell) for cell in pair)]
+            tested = [_checked(claim, *pair, plan, attacked, _of_choice(attacked, runs, *pair)) for pair in pairs]
+        else:
+            tested = [_checked(claim, a, b, plan, runs, (a.sampling_error, b.sampling_error)) for a, b in pairs]
+        found += tested or [_untested(claim, there)]
     return _corrected(found)
+
+
+def _was_attacked(attacked: pd.DataFrame, cell: Cell) -> bool:
+    return bool((attacked["key"].isin(cell.keys) & (attacked["status"] == "ok")).any())
+
+
+def _of_choice(attacked: pd.DataFrame, runs: pd.DataFrame, a: Cell, b: Cell) -> tuple[float, float]:
+    first, second = (error_of_choice(attacked, runs, cell.experiment, cell.variant) for cell in (a, b))
+    return first, second
 
 
 def _corrected(results: Sequence[ClaimResult]) -> list[ClaimResult]:
     """Adjust the p values of the claims that a difference decides, and take back what does not hold after that."""
-    decided = [r.claim.expected == "lower" and r.verdict in _BY_INTERVAL and not r.reason for r in results]
+    decided = [r.claim.expected == "lower" and r.here != "" and not r.why for r in results]
     p_values = [float(r.found["p"]) if r.found and d else math.nan for r, d in zip(results, decided, strict=True)]
     corrected = []
     for result, p in zip(results, holm(p_values), strict=True):
         found = None if result.found is None else {**result.found, "p_holm": p}
-        verdict, reason = result.verdict, result.reason
-        if verdict in ("supported", "contradicted") and p >= SIGNIFICANT:
-            verdict, reason = "undecided", f"not after Holm's correction for {sum(decided)} claims (p = {p_value(p)})"
-        corrected.append(replace(result, found=found, verdict=verdict, reason=reason))
+        result = replace(result, found=found)
+        if result.here in ("as claimed", "the opposite") and p >= SIGNIFICANT:
+            why = f"not after Holm's correction for {sum(decided)} claims (p = {p_value(p)})"
+            result = replace(result, here="undecided", why=why)
+            if result.verdict != "not comparable":
+                result = replace(result, verdict="undecided", reason=why)
+        corrected.append(result)
     return corrected
 
 
@@ -101,7 +130,7 @@ def is_side(run: Run, published: Published | None, network: Network) -> bool:
         network: a side of the claim.
     """
     if network.value is not None:
-        return published is not None and published.id == network.value.id
+        return published is not None and _is_row(published, network.value)
     protocol = read_file().protocols[network.protocol]
     data, ours = run.data, flat_options(run.options)
     task = data.options.model_dump()
@@ -113,6 +142,13 @@ def is_side(run: Run, published: Published | None, network: Network) -> bool:
     )
 
 
+def _is_row(published: Published, value: Published) -> bool:
+    """Tell whether the counterpart of a run is a value, or, under attack, what was attacked."""
+    if value.attack is None:
+        return published.id == value.id
+    return all(getattr(published, fact) == getattr(value, fact) for fact in ("model", "protocol", "options"))
+
+
 def _distance(a: Cell, b: Cell) -> int:
     """Count in how many options and numbers of training two cells differ."""
     first, second = ({**flat_options(c.run.options), **dict(c.run.training), "model": c.run.model} for c in (a, b))
@@ -121,29 +157,37 @@ def _distance(a: Cell, b: Cell) -> int:
 
 def _untested(claim: PublishedClaim, there: Sequence[Cell]) -> ClaimResult:
     if claim.attack is not None:
-        reason = "runs.csv has no errors under attack"
+        reason = "no errors under attack"
     else:
         here = [any(is_side(c.run, c.published, side) for c in there) for side in (claim.first, claim.second)]
         both = "its two networks stand in no experiment together"
         reason = both if all(here) else "one of its networks is not here" if any(here) else NEITHER
-    return ClaimResult(claim, None, None, None, None, "not tested", reason)
+    return ClaimResult(claim, None, None, None, None, "", "", "not tested", reason)
 
 
-def _checked(claim: PublishedClaim, a: Cell, b: Cell, plan: Plan, runs: pd.DataFrame) -> ClaimResult:
+def _checked(
+    claim: PublishedClaim, a: Cell, b: Cell, plan: Plan, runs: pd.DataFrame, sampling_errors: tuple[float, float]
+) -> ClaimResult:
+    """Compare two cells. runs: with the errors that the claim is about; sampling_errors: of these, of both cells."""
     contrast = Contrast("claims", a.experiment, a.variant, b.variant)
-    row = _widened(compare([contrast], runs).to_dict("records")[0], a, b)
-    verdict, reason = _verdict(claim, a, b, row, plan)
-    return ClaimResult(claim, a.experiment, a.variant, b.variant, row, verdict, reason)
+    row = _widened(compare([contrast], runs).to_dict("records")[0], sampling_errors)
+    place = (claim, a.experiment, a.variant, b.variant, row)
+    if row["n"] == 0 and not all(cell.errors or cell.diverged or cell.failed for cell in (a, b)):
+        return ClaimResult(*place, "", "", "not tested", "not run")
+    here, why = _shown(claim, row, _margin(claim, a, b, runs))
+    if reasons := _reasons(claim, a, b, plan):
+        return ClaimResult(*place, here, why, "not comparable", reasons)
+    return ClaimResult(*place, here, why, _VERDICTS[here], why)
 
 
-def _widened(row: Mapping[str, Any], a: Cell, b: Cell) -> dict[str, Any]:
+def _widened(row: Mapping[str, Any], sampling_errors: tuple[float, float]) -> dict[str, Any]:
     """Add the sampling error of drawn test items to the interval and to p.
 
     Both networks see the same items, and what one finds hard the other rather does too. So the error of the difference
     is at most that of two independent tests, whose variances add up; only networks that avoid each other's mistakes
     could have more. How much less it is, two error rates do not tell.
     """
-    sampling = math.hypot(a.sampling_error, b.sampling_error)
+    sampling = math.hypot(*sampling_errors)
     known = {**row, "sampling_error": sampling}
     if sampling == 0 or math.isnan(row["low"]):
         return known
@@ -162,46 +206,48 @@ def _half_width(row: Mapping[str, Any], confidence: float) -> float:
     return float(stdtrit(row["n"] - 1, (1 + confidence) / 2)) * _standard_error(row)
 
 
-def _verdict(claim: PublishedClaim, a: Cell, b: Cell, row: Mapping[str, Any], plan: Plan) -> tuple[ClaimVerdict, str]:
-    if row["n"] == 0 and not all(cell.errors or cell.diverged or cell.failed for cell in (a, b)):
-        return "not tested", "not run"
-    reasons = _reasons(claim, a, b, plan)
-    if reasons:
-        return "not comparable", reasons
+def _shown(claim: PublishedClaim, row: Mapping[str, Any], margin: float) -> tuple[Here, str]:
     if row["n"] < ENDED * row["planned"]:
         return "undecided", f"{row['n']} of {row['planned']} seeds have both; {row['dropped']}"
     if row["n"] < FEWEST:
         return "undecided", f"{row['n']} seed{'s' * (row['n'] > 1)}: no interval"
     if row["stuck"]:
         return "undecided", row["stuck"]
-    if claim.expected == "same":
-        margin = _margin(claim)
-        if margin is None:
-            return "undecided", "no margin was written down before the runs"
-        if math.isnan(row["low"]) and row["mean"] != 0:
-            return "undecided", row["shows"]
-        return _same(row, margin), ""
-    if math.isnan(row["low"]):
+    if math.isnan(row["low"]) and not (claim.expected == "same" and row["mean"] == 0):
         return "undecided", row["shows"]
-    return "supported" if row["high"] < 0 else "contradicted" if row["low"] > 0 else "undecided", ""
+    if claim.expected == "same":
+        return _same(row, margin), ""
+    return "as claimed" if row["high"] < 0 else "the opposite" if row["low"] > 0 else "undecided", ""
 
 
-def _same(row: Mapping[str, Any], margin: float) -> ClaimVerdict:
+def _same(row: Mapping[str, Any], margin: float) -> Here:
     """Judge "about the same" by two one-sided tests at 5 %."""
     if abs(row["mean"]) + _half_width(row, 0.9) <= margin:
-        return "supported"
-    return "contradicted" if abs(row["mean"]) - _half_width(row, 0.95) > margin else "undecided"
+        return "as claimed"
+    return "the opposite" if abs(row["mean"]) - _half_width(row, 0.95) > margin else "undecided"
 
 
-def _margin(claim: PublishedClaim) -> float | None:
-    """Return what counts as the same, in points: that of a published value of the claim; None where it has none."""
-    return next((side.value.margin for side in (claim.second, claim.first) if side.value is not None), None)
+def _margin(claim: PublishedClaim, a: Cell, b: Cell, runs: pd.DataFrame) -> float:
+    """Return what counts as the same, in points: that of a published value of the claim, on the data of the paper.
+
+    Elsewhere the rule of published values is taken from the second network here: a tenth of its error or five test
+    images, whichever is more.
+    """
+    values = [side.value for side in (claim.second, claim.first) if side.value is not None]
+    if values and claim.attack is None and b.data_set == values[0].data_set:
+        return values[0].margin
+    rows = runs[runs["key"].isin(b.keys) & (runs["status"] == "ok")]
+    if rows.empty:
+        return 0.0
+    return max(float(rows["test_error"].mean()) / 10, 100 * TEST_IMAGES_IN_MARGIN / float(rows["test_images"].iloc[0]))
 
 
 def _reasons(claim: PublishedClaim, a: Cell, b: Cell, plan: Plan) -> str:
     """Say what keeps the pair from being that of the paper; what both share is said once."""
     first, second = _deviations(a, claim.first, plan), _deviations(b, claim.second, plan)
     shared = [reason for reason in first if reason in second]
+    if claim.attack is not None:
+        shared.append(f"{attack_text(claim.attack)}, and the paper does not say of which range")
     own = [f"{cell.label}: {reason}" for cell, reasons in ((a, first), (b, second)) for reason in reasons
            if reason not in shared]  # fmt: skip
     return "; ".join([*shared, *own])

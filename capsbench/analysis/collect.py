@@ -16,6 +16,7 @@ from capsbench.analysis.stuck import diagnostics_in_words
 from capsbench.errors import InputError
 from capsbench.registry import flat_options
 from capsbench.run.folder import RunFolder, write_whole
+from capsbench.run.match import TOLERANCE
 from capsbench.study import Plan, Run
 
 NUMBERS = (
@@ -24,9 +25,9 @@ NUMBERS = (
 )  # fmt: skip
 _OF_THE_STUDY = ("study", "experiment", "data_set", "variant", "label", "model", "seed")
 _IN_FRONT = (*_OF_THE_STUDY, "status", "key", *NUMBERS, "unofficial", "commit")
-_AT_THE_END = ("matched_to", "overshoot", "stuck_at_chance", "diagnostics")
+_AT_THE_END = ("matched_to", "overshoot", "match_tolerance", "stuck_at_chance", "diagnostics")
 _WHOLE, _DECIMAL = re.compile(r"[-+]?\d+"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?inf")
-_NUMBERS_OF_A_ROW = {"seed", "overshoot", *NUMBERS}
+_NUMBERS_OF_A_ROW = {"seed", "overshoot", "match_tolerance", *NUMBERS}
 _TEXTS = {*_IN_FRONT, *_AT_THE_END} - _NUMBERS_OF_A_ROW - {"stuck_at_chance"}
 NEAR_CHANCE = 0.95  # share of the error of guessing from which a run that says nothing counts as stuck at chance
 
@@ -42,6 +43,7 @@ def collect(plan: Plan, results: Path) -> pd.DataFrame:
     there are none. label: what tables and plots call the variant. Options of the network are columns `option.NAME`,
     with dotted names for groups: option.routing, option.routing.iterations. After them, matched_to: the run at whose
     familiar error this one stopped; overshoot: how far its own was below that when it stopped, in points;
+    match_tolerance: up to which distance the two count as equal;
     stuck_at_chance, with the diagnostics in words. What is not there is NaN.
     """
     labels = _labels(plan)
@@ -191,6 +193,7 @@ def _end_of_training(record: dict[str, Any]) -> dict[str, Any]:
     return {
         "matched_to": match.get("run"),
         "overshoot": match.get("overshoot"),
+        "match_tolerance": match.get("tolerance", TOLERANCE if match else None),
         "stuck_at_chance": stuck,
         "diagnostics": diagnostics_in_words(record.get("diagnostics")) or None if stuck else None,
     }

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from capsbench.analysis.cells import Cell, cells
-from capsbench.analysis.claims import ClaimResult, claims_of
+from capsbench.analysis.claims import ClaimResult, Here, claims_of
 from capsbench.analysis.contrasts import (
     compare,
     count_in_words,
@@ -25,6 +25,7 @@ from capsbench.analysis.contrasts import (
     p_value,
     titles_of,
 )
+from capsbench.analysis.measures import Measures
 from capsbench.analysis.statistics import FEWEST
 from capsbench.study import Plan
 
@@ -52,21 +53,22 @@ class Finding:
         return f"{self.heading}{': ' if parts else ''}{'; '.join(parts)}."
 
 
-def conclusion(plan: Plan, runs: pd.DataFrame) -> list[str]:
+def conclusion(plan: Plan, runs: pd.DataFrame, measures: Measures | None = None) -> list[str]:
     """Return what was shown, what was not, and what cannot be compared with the papers, a sentence each.
 
     Args:
         plan: the study.
         runs: from `collect` or `read_runs`.
+        measures: what protocols found; claims about attacks rest on them.
     """
-    return [str(found) for found in findings(plan, runs)]
+    return [str(found) for found in findings(plan, runs, measures)]
 
 
-def findings(plan: Plan, runs: pd.DataFrame) -> list[Finding]:
+def findings(plan: Plan, runs: pd.DataFrame, measures: Measures | None = None) -> list[Finding]:
     """Return the sentences of `conclusion` in parts; those about contrasts are left out where there are none."""
     there, titles = cells(plan, runs), titles_of(plan)
     table = compare(plan.contrasts, runs)
-    return [*_of_contrasts(table, titles), *_of_papers(there, claims_of(plan, runs, there), titles)]
+    return [*_of_contrasts(table, titles), *_of_papers(there, claims_of(plan, runs, there, measures or {}), titles)]
 
 
 def scope(plan: Plan, runs: pd.DataFrame) -> str:
@@ -158,6 +160,7 @@ def _of_papers(found: Sequence[Cell], claims: Sequence[ClaimResult], titles: Map
     tested = [claim for claim in claims if claim.verdict in ("supported", "contradicted", "undecided")]
     if tested:
         yield _listed("The papers' claims", [_claim(claim) for claim in tested])
+    yield from _at_this_scale([claim for claim in claims if claim.verdict == "not comparable"], titles)
     if not beside:
         yield Finding("No published value stands beside a result of this study")
         return
@@ -177,6 +180,24 @@ def _of_papers(found: Sequence[Cell], claims: Sequence[ClaimResult], titles: Map
     yield from _not_comparable(beside)
 
 
+def _at_this_scale(apart: Sequence[ClaimResult], titles: Mapping[str, str]) -> Iterable[Finding]:
+    """Say what became of the papers' claims with networks and trainings that are not the papers'."""
+    if not apart:
+        return
+    came_out: dict[Here, str] = {
+        "as claimed": "came out as claimed", "the opposite": "came out the other way round",
+        "undecided": "stayed undecided",
+    }  # fmt: skip
+    start = "Tested at a smaller scale or on other data than the papers' own, "
+    for here, words in came_out.items():
+        found = [claim for claim in apart if claim.here == here]
+        if found:
+            count = "the one claim" if len(apart) == 1 else f"{len(found)} of {len(apart)} claims"
+            lines = [] if here == "undecided" else [_claim(claim, titles) for claim in found]
+            yield _listed(f"{start}{count} {words}", lines)
+            start = ""
+
+
 def _not_comparable(beside: Sequence[Cell]) -> Iterable[Finding]:
     apart = [cell for cell in beside if cell.verdict.word == "not comparable"]
     if not apart:
@@ -193,10 +214,12 @@ def _not_comparable(beside: Sequence[Cell]) -> Iterable[Finding]:
     yield replace(_listed(heading, lines, "differences from the papers' protocols"), short=True)
 
 
-def _claim(result: ClaimResult) -> str:
+def _claim(result: ClaimResult, titles: Mapping[str, str] | None = None) -> str:
+    """Write a claim and the difference here, with its verdict, or, where titles are given, the data that it is on."""
     claim, found = result.claim, result.found
-    verdict = _DIRECTION.get(result.verdict, result.verdict)
-    text = f"{verdict}: “{claim.wording.rstrip('.')}” ({claim.paper}, {claim.place})"
+    verdict = "" if titles else f"{_DIRECTION.get(result.verdict, result.verdict)}: "
+    text = f"{verdict}“{claim.wording.rstrip('.')}” ({claim.paper}, {claim.place})"
+    text += f", on {titles[result.experiment]}" if titles and result.experiment else ""
     if found is None or math.isnan(found["low"]):
         return text
     digits = digits_for(found["low"], found["high"])

@@ -13,14 +13,14 @@ from typing import Any
 import pandas as pd
 
 from capsbench.analysis.statistics import PairedSummary, holm, summarise_pairs
-from capsbench.run.match import TOLERANCE
+from capsbench.run.match import ROUNDING, TOLERANCE
 from capsbench.study import Contrast, Plan
 
 SIGNIFICANT = 0.05  # of an adjusted p value
 _UNMATCHED = "unmatched"
 _ENDS = {
     "diverged": "diverged", "failed": "failed", "running": "is still running", "missing": "is missing",
-    _UNMATCHED: "is not matched in familiar error",
+    _UNMATCHED: "is not matched in familiar error", "not attacked": "was not attacked",
 }  # fmt: skip
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 COLUMNS = [
@@ -232,7 +232,9 @@ def _end(run: Mapping[str, Any]) -> float | str:
     overshoot = run.get("overshoot", math.nan)  # of a run that is matched to another
     known = isinstance(overshoot, float) and not math.isnan(overshoot)
     matched = known or isinstance(run.get("matched_to"), str)
-    unmatched = matched and not (known and abs(overshoot) <= TOLERANCE + 1e-9)
+    allowed = run.get("match_tolerance", math.nan)
+    allowed = TOLERANCE if math.isnan(allowed) else allowed
+    unmatched = matched and not (known and abs(overshoot) <= allowed + ROUNDING)
     return _UNMATCHED if unmatched else float(run["test_error"])
 
 

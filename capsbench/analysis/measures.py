@@ -29,14 +29,17 @@ def read_measures(plan: Plan, results: Path) -> Measures:
     Raises:
         InputError: a result is damaged.
     """
-    wanted = [name for name in plan.study.protocols if name not in IN_RUNS]
+    wanted = {
+        experiment: [o.name for o in plan.study.evaluations_of(experiment) if o.name not in IN_RUNS]
+        for experiment in plan.study.experiments
+    }
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for run in plan.runs if wanted else ():
+    for run in (run for run in plan.runs if wanted[run.experiment]):
         folder = RunFolder.of(results, run.study, run.key)
         record = folder.read_record()
         if record is None or record["status"] != "ok" or record["digest"] != run.digest:
             continue
-        for name in wanted:
+        for name in wanted[run.experiment]:
             path = folder.evaluation_path(name)
             if not path.exists():
                 continue

@@ -117,14 +117,15 @@ def redraw_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | N
 
 def redraw_report(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> Path:
     """Write report.html from the runs, and from the tables and plots in the folder; returns its path."""
-    tables = build_tables(plan, runs, correct_of(plan, folder, results), measures_of(plan, folder, results))
+    measures = measures_of(plan, folder, results)
+    tables = build_tables(plan, runs, correct_of(plan, folder, results), measures)
     if results is not None:
         about = summarise_provenance(plan, results)
-        path = write_report(plan, runs, folder, about, learning_curves(plan, results), tables)
+        path = write_report(plan, runs, folder, about, learning_curves(plan, results), tables, measures)
     else:
         kept = read_provenance(folder) if (folder / PROVENANCE).exists() else {}
         facts = {str(name): str(value) for name, value in (kept.get("summary") or {}).items()}
-        path = write_report(plan, runs, folder, facts, tables=tables)
+        path = write_report(plan, runs, folder, facts, tables=tables, measures=measures)
     _note_analysis(folder)
     return path
 

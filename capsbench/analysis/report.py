@@ -12,6 +12,7 @@ import pandas as pd
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.conclusion import findings, scope
 from capsbench.analysis.contrasts import compare
+from capsbench.analysis.measures import Measures
 from capsbench.analysis.page import contrasts_table, details_of, plots_of, results_table, sheets_of
 from capsbench.analysis.power import in_words
 from capsbench.analysis.tables import Table, build_tables
@@ -33,6 +34,7 @@ def write_report(
     provenance: Mapping[str, str],
     curves: pd.DataFrame | None = None,
     tables: Mapping[str, Table] | None = None,
+    measures: Measures | None = None,
 ) -> Path:
     """Write folder/report.html; returns its path. Plots are those that stand in the folder.
 
@@ -43,13 +45,14 @@ def write_report(
         provenance: facts in the order in which they are shown, from `summarise_provenance`.
         curves: from `learning_curves`; None where the run folders are not here.
         tables: from `build_tables`; left out: made of the runs alone.
+        measures: what protocols found.
     """
     found = cells(plan, runs)
     compared = compare(plan.contrasts, runs)
     facts = {
         "study": plan.study,
         "scope": scope(plan, runs),
-        "findings": findings(plan, runs),
+        "findings": findings(plan, runs, measures),
         "coverage": _coverage(found, runs),
         "results": results_table(found),
         "seeds": in_words(plan, runs),

@@ -191,7 +191,7 @@ def evaluate_run(study: str, key: str, names: tuple[str, ...], results: Path) ->
     """
     plan = load_study(study)
     run = _find(plan, key)
-    protocols = _protocols(plan, names)
+    protocols = _protocols(plan, run.experiment, names)
 
     from capsbench.data import data_root
     from capsbench.evaluation import evaluate
@@ -203,11 +203,11 @@ def evaluate_run(study: str, key: str, names: tuple[str, ...], results: Path) ->
         log.info(f"{run.key}  {text or _headline(name, found)}")
 
 
-def _protocols(plan: "Plan", names: Sequence[str]) -> "list[Options]":
-    """Return the protocols of a study, or those of these names, with the options of the study where it has them."""
+def _protocols(plan: "Plan", experiment: str, names: Sequence[str]) -> "list[Options]":
+    """Return the protocols of an experiment, or those of these names, with the study's options where it has them."""
     from capsbench.registry import PROTOCOLS, UnknownName
 
-    own = {options.name: options for options in plan.study.evaluations}
+    own = {options.name: options for options in plan.study.evaluations_of(experiment)}
     try:
         return [own.get(name) or PROTOCOLS.options(name)() for name in names or own]
     except UnknownName as error:

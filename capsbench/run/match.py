@@ -18,6 +18,12 @@ from capsbench.run.metrics import classification_error
 from capsbench.study import Run
 
 TOLERANCE = 0.1  # points of familiar error within which two networks count as equally good
+ROUNDING = 1e-9  # of a difference of two shares
+
+
+def tolerance(images: int) -> float:
+    """Return TOLERANCE, or one image of the familiar test where that is more, in points."""
+    return max(TOLERANCE, 100 / images)
 
 
 def matched_run(run: Run, results: Path) -> dict[str, Any] | None:
@@ -58,7 +64,9 @@ def _first(run: Run, missing: str, command: str) -> str:
 
 
 class Goal:
-    """The familiar error, in %, at which a training ends, if it is matched to another: at the first look within 0.1.
+    """The familiar error, in %, at which a training ends, if it is matched to another.
+
+    It ends at the first look within the tolerance of it; one that passes by it between two looks goes on.
 
     is_set: whether it is. seconds: what the looks at the familiar test took.
     """
@@ -69,6 +77,7 @@ class Goal:
         self._error = match["familiar_error"] if match else None
         self._familiar = familiar
         self.is_set = familiar is not None
+        self.tolerance = tolerance(len(familiar.labels)) if familiar is not None else TOLERANCE
         self.seconds = 0.0
 
     def look(self, model: Network, progress: Progress) -> None:
@@ -76,15 +85,18 @@ class Goal:
         assert self._familiar is not None and self._error is not None
         started = time.perf_counter()
         progress.familiar_error = classification_error(model, self._familiar)
-        progress.matched = progress.familiar_error <= self._error + TOLERANCE
+        progress.matched = abs(progress.familiar_error - self._error) <= self.tolerance + ROUNDING
         model.train()
         self.seconds += time.perf_counter() - started
 
 
-def outcome(match: Mapping[str, Any] | None, progress: Progress) -> dict[str, Any] | None:
-    """Return what run.yaml says of a matched run at its end; overshoot: by how much it is better than it had to be."""
+def outcome(match: Mapping[str, Any] | None, goal: Goal, progress: Progress) -> dict[str, Any] | None:
+    """Return what run.yaml says of a matched run at its end; overshoot: by how much it is better than the other."""
     if match is None:
         return None
     here = progress.familiar_error
     overshoot = None if here is None else match["familiar_error"] - here
-    return {**match, "reached": progress.matched, "familiar_error_here": here, "overshoot": overshoot}
+    return {
+        **match, "reached": progress.matched, "familiar_error_here": here, "overshoot": overshoot,
+        "tolerance": goal.tolerance,
+    }  # fmt: skip

@@ -202,7 +202,7 @@ def _train_on(
     record |= {
         "epochs": progress.epoch, "kept_epoch": progress.best_epoch or progress.epoch, "steps": progress.step,
         "images": sum(row["images"] for row in progress.rows),
-        "match": outcome(record["match"], progress),
+        "match": outcome(record["match"], goal, progress),
         "stuck_at_chance": _is_stuck(progress, record),
         "seconds": round(progress.seconds, 3), "finished": provenance.now(),
     }  # fmt: skip

@@ -75,17 +75,27 @@ def load_plan(path: Path) -> Plan:
             refuse(path, f"experiments.{experiment}", f"variant '{variant}' is there twice, from a grid")
     bases = {name: experiment.variants or list(study.variants) for name, experiment in study.experiments.items()}
     contrasts = expand_contrasts(path, study.contrasts, bases, study.variants, runs)
-    for place, protocol in enumerate(study.evaluations):
-        beside = _named_beside(protocol)
-        names = list(dict.fromkeys(run.variant for run in runs))
-        if beside and beside not in names:
-            refuse(path, f"evaluations[{place}].{protocol.name}", no_such("variant", beside, names))
+    _check_beside(path, study, runs)
     families = [contrast.family for contrast in contrasts]
     check_own_tables(path, study.tables or [], [run.variant for run in runs], list(study.experiments), families)
     if "plots" not in study.model_fields_set:
         plots = plots_of(runs, bool(contrasts), study.plots, study.protocols)
         study = study.model_copy(update={"plots": plots})
     return Plan(path, study, data, runs, contrasts)
+
+
+def _check_beside(path: Path, study: Study, runs: Sequence[Run]) -> None:
+    """Refuse a protocol that takes a variant which no run has: of its experiment, where it is of one alone."""
+    places = [("", study.evaluations, list(runs))]
+    for name, experiment in study.experiments.items():
+        own = [run for run in runs if run.experiment == name]
+        places.append((f"experiments.{name}.", experiment.evaluations, own))
+    for where, protocols, measured in places:
+        names = list(dict.fromkeys(run.variant for run in measured))
+        for place, protocol in enumerate(protocols):
+            beside = _named_beside(protocol)
+            if beside and beside not in names:
+                refuse(path, f"{where}evaluations[{place}].{protocol.name}", no_such("variant", beside, names))
 
 
 def _named_beside(protocol: Options) -> str | None:

@@ -41,7 +41,8 @@ def json_schema() -> Schema:
     for each in protocols:
         definitions[places[each].removeprefix(_REF)]["required"] = ["name"]
     with_options = [{"$ref": places[each]} for each in protocols]
-    study["properties"]["evaluations"]["items"] = {"anyOf": [{"enum": PROTOCOLS.names()}, *with_options]}
+    for part in (study, definitions["Experiment"]):
+        part["properties"]["evaluations"]["items"] = {"anyOf": [{"enum": PROTOCOLS.names()}, *with_options]}
     drawn = [name for name in PROTOCOLS.names() if PROTOCOLS[name].facts.get("draws")]
     study["properties"]["plots"]["items"] = {"enum": [*get_args(Plot), *drawn]}
     for named in ("experiments", "variants"):

@@ -6,7 +6,7 @@ The options of data sets and networks are checked against their own declarations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
@@ -169,7 +169,7 @@ class Training(Strict):
         ),
     ] = Field(
         None,
-        description="stop once the familiar error is at most 0.1 point above that of this variant's run of the same "
+        description="stop once the familiar error is that of this variant's run of the same "
         "experiment and seed, which is trained first; the novel test is never looked at",
     )
     match_every: Count = Field(100, description="steps between two looks at the familiar test, where match is set")
@@ -271,6 +271,7 @@ class Experiment(Strict):
     data: DataInFile = Field(description="what is trained and tested on")
     training: Training = Field(Training(), description="replaces the study's values key by key")
     variants: Annotated[list[Name], Field(min_length=1)] | None = Field(None, description="null: all variants")
+    evaluations: list[Protocol] = Field([], description="protocols of this experiment alone, beside those of the study")
 
 
 class Variant(Strict):
@@ -315,8 +316,13 @@ class Study(Strict):
 
     @property
     def protocols(self) -> list[str]:
-        """Names of the evaluations."""
-        return [options.name for options in self.evaluations]
+        """Names of the evaluations: those of all runs, then those of some experiments."""
+        own = [options for experiment in self.experiments.values() for options in experiment.evaluations]
+        return list(dict.fromkeys(options.name for options in [*self.evaluations, *own]))
+
+    def evaluations_of(self, experiment: str) -> list[Options]:
+        """Return the protocols that the runs of an experiment are measured by."""
+        return [*self.evaluations, *self.experiments[experiment].evaluations]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -324,11 +330,13 @@ class Study(Strict):
             raise ValueError("name: results/reference/ is for what is committed; take another name")
         for key in ("seeds", "tables", "plots"):
             _no_repeats(key, getattr(self, key) or [])
-        _no_repeats("evaluations", self.protocols)
-        if "accuracy" not in self.protocols:
+        shared = [options.name for options in self.evaluations]
+        _no_repeats("evaluations", shared)
+        if "accuracy" not in shared:
             raise ValueError("evaluations: 'accuracy' must be among them, every table rests on it")
         for name, experiment in self.experiments.items():
             _no_repeats(f"experiments.{name}.variants", experiment.variants or [])
+            _check_own(f"experiments.{name}.evaluations", [o.name for o in experiment.evaluations], shared)
             for variant in experiment.variants or []:
                 if variant not in self.variants:
                     raise ValueError(
@@ -389,3 +397,13 @@ def _no_repeats(key: str, values: list[Any]) -> None:
     for value in values:
         if values.count(value) > 1:
             raise ValueError(f"{key}: {value} is there twice")
+
+
+def _check_own(key: str, names: list[str], shared: Sequence[str]) -> None:
+    """Check the protocols of one experiment: all runs of a study share one pass over the test and what it serves."""
+    _no_repeats(key, names)
+    for name in names:
+        if name in shared:
+            raise ValueError(f"{key}: '{name}' is among those of the study")
+        if PROTOCOLS[name].facts.get("scores_alone"):
+            raise ValueError(f"{key}: '{name}' needs no pass of its own; name it in the study's evaluations")

@@ -1,15 +1,21 @@
 # run folder -> predictions and one file per protocol
 
-# Protocols that need scores alone share one pass over the test set; each of the others is a job of its own.
+# Protocols that need scores alone share one pass over the test set; each of the others is a job of its own, and may be
+# of some experiments alone.
 ON_SCORES = [
     p for p in PLAN.study.evaluations if PROTOCOLS[p.name].facts.get("scores_alone")
 ]
-ON_NETWORKS = {p.name: p for p in PLAN.study.evaluations if p not in ON_SCORES}
+ON_NETWORKS = {
+    (experiment, p.name): p
+    for experiment in PLAN.study.experiments
+    for p in PLAN.study.evaluations_of(experiment)
+    if p not in ON_SCORES
+}
 # A protocol that measures time has the machine for itself.
 THREADS = max(run.training.threads for run in PLAN.runs)
 CORES = {
     name: (PROTOCOLS[name].facts.get("alone") and workflow.cores) or THREADS
-    for name in ON_NETWORKS
+    for _, name in ON_NETWORKS
 }
 
 
@@ -46,7 +52,8 @@ if ON_NETWORKS:
             others=lambda w: [
                 f"{STUDY}/runs/{key}/model.pt"
                 for key in PLAN.taken_beside(
-                    PLAN.cell(w.experiment, w.variant, w.seed), ON_NETWORKS[w.protocol]
+                    PLAN.cell(w.experiment, w.variant, w.seed),
+                    ON_NETWORKS[w.experiment, w.protocol],
                 )
             ],
         output:
@@ -54,7 +61,7 @@ if ON_NETWORKS:
         log:
             f"{STUDY}/logs/evaluate/{RUN}/{{protocol}}.log",
         wildcard_constraints:
-            protocol="|".join(ON_NETWORKS),
+            protocol="|".join(CORES),
         threads: lambda w: CORES[w.protocol]
         resources:
             gpu=lambda w: requested_gpus(
@@ -64,7 +71,8 @@ if ON_NETWORKS:
             study=STUDY_FILE,
             run=lambda w: PLAN.cell(w.experiment, w.variant, w.seed).key,
             code=lambda w: evaluation_version(
-                PLAN.cell(w.experiment, w.variant, w.seed), [ON_NETWORKS[w.protocol]]
+                PLAN.cell(w.experiment, w.variant, w.seed),
+                [ON_NETWORKS[w.experiment, w.protocol]],
             ),
         shell:
             "capsbench evaluate {params.study} {params.run} --protocol {wildcards.protocol} --log {log}"

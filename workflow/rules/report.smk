@@ -1,8 +1,8 @@
 # evaluations -> runs.csv, tables, plots, report
 EVALUATIONS = [
-    f"{STUDY}/runs/{run.key}/evaluations/{protocol}.json"
+    f"{STUDY}/runs/{run.key}/evaluations/{protocol.name}.json"
     for run in PLAN.runs
-    for protocol in PLAN.study.protocols
+    for protocol in PLAN.study.evaluations_of(run.experiment)
 ]
 
 TABLES = table_names(PLAN)

@@ -13,17 +13,19 @@ from capsbench.analysis.tables.pairs import claimed_text, difference_text, verdi
 from capsbench.analysis.tables.source import Source
 from capsbench.analysis.tables.text import MISSING
 
-_COLUMNS = ("claim", "paper", "ours", "verdict", "p (Holm)", "where", "compared", "n")
+_COLUMNS = ("claim", "paper", "ours", "ours is", "verdict", "p (Holm)", "where", "compared", "n")
+
+_KEPT = [name for name in _COLUMNS if name not in ("ours is", "p (Holm)")]  # also where no row has one
 
 
 def claims_table(source: Source) -> Table:
     """Return the claims about the data sets of a study: those with both networks here, then the others."""
     notes = Notes()
     tested = [result for result in source.claims if result.a is not None]
-    attacks = [result for result in source.claims if result.claim.attack is not None]
+    attacks = [result for result in source.claims if result.claim.attack is not None and result.a is None]
     untested = [r for r in source.claims if r.a is None and r.reason != NEITHER and r not in attacks]
     rows = [_row(result, source, notes) for result in tested]
-    grids = [grid("", _COLUMNS, rows, keep=[name for name in _COLUMNS if name != "p (Holm)"])] if tested else []
+    grids = [grid("", _COLUMNS, rows, keep=_KEPT)] if tested else []
     if untested:
         others_here = tuple(
             Row((r.claim.wording, claimed_text(r.claim), r.reason, f"{r.claim.paper}, {r.claim.place}"))
@@ -32,14 +34,16 @@ def claims_table(source: Source) -> Table:
         grids.append(Grid("not tested here", ("claim", "paper", "why", "where"), others_here))
     others = len(source.claims) - len(tested) - len(untested) - len(attacks)
     also = [f"{others} more claims are about networks that this study has not."] if others else []
-    also += [f"{len(attacks)} claims are about errors under attack, which runs.csv has not."] if attacks else []
+    if attacks:
+        also.append(f"{len(attacks)} claims are about errors under attack; the protocol 'adversarial' measures these.")
     caption = (
         f"Study '{source.plan.study.name}'. Paper: error of the first network minus that of the second. Ours: the same "
         "at equal seeds, in points of %, with the 95 % t interval of the mean, which for pairs of digits holds the "
         "sampling error of their draw. Supported: the interval lies on the side that the paper "
         "claims, also after Holm's correction for all claims with a p here; of 'the same': the 90 % interval lies "
-        "within a margin written down before. "
-        "Not comparable: a network or its training is not the paper's, so that ours says nothing for or against it. "
+        "within a tenth of the published error or five test images (of the second network's, where the data are not "
+        "the paper's). Not comparable: a network or its training is not the paper's, so that ours says nothing for or "
+        "against it; what ours is by the same rules stands beside it. "
         "n: seeds with both, out of the planned ones."
     )
     title = "What the papers claim, and what these runs show"
@@ -56,8 +60,9 @@ def _row(result: ClaimResult, source: Source, notes: Notes) -> Row:
     several = len(source.plan.data) > 1
     compared = (f"{titles_of(source.plan)[result.experiment]}: " if several else "") + f"{a.label} against {b.label}"
     verdict = verdict_text(result, notes)
+    of_ours = notes.marked(result.here, result.why) if result.verdict == "not comparable" else MISSING
     texts = (
-        claim.wording, claimed_text(claim), ours, verdict,
+        claim.wording, claimed_text(claim), ours, of_ours, verdict,
         MISSING if math.isnan(found["p_holm"]) else p_value(found["p_holm"]), f"{claim.paper}, {claim.place}", compared,
         f"{found['n']} of {found['planned']}",
     )  # fmt: skip
@@ -70,7 +75,7 @@ def _numbers(results: Sequence[ClaimResult]) -> pd.DataFrame:
 
 _NUMBERS = [
     "claim", "paper", "place", "wording", "expected", "published_difference", "unit", "experiment", "a", "b", "n",
-    "planned", "mean", "std", "low", "high", "p", "p_holm", "verdict", "reason", "differences",
+    "planned", "mean", "std", "low", "high", "p", "p_holm", "here", "why", "verdict", "reason", "differences",
 ]  # fmt: skip
 
 
@@ -84,5 +89,6 @@ def _line(result: ClaimResult) -> dict[str, Any]:
         "experiment": result.experiment or "", "a": result.a or "", "b": result.b or "",
         **{name: found.get(name, 0 if name in ("n", "planned") else math.nan)
            for name in ("n", "planned", "mean", "std", "low", "high", "p", "p_holm")},
-        "verdict": result.verdict, "reason": result.reason, "differences": by_seed,
+        "here": result.here, "why": result.why, "verdict": result.verdict, "reason": result.reason,
+        "differences": by_seed,
     }  # fmt: skip

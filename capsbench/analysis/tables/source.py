@@ -53,7 +53,8 @@ def gather(plan: Plan, runs: pd.DataFrame, correct: Correct | None = None, measu
     """Return what the tables of a study are made from, see `build_tables`."""
     runs = runs[[name for name in runs if not str(name).startswith("option.")]]  # many, and the plan has them
     there = cells(plan, runs)
-    return Source(plan, runs, there, claims_of(plan, runs, there), correct, measures or {})
+    measures = measures or {}
+    return Source(plan, runs, there, claims_of(plan, runs, there, measures), correct, measures)
 
 
 def not_run(name: str, there: Sequence[Cell], shown: Sequence[str] = ()) -> list[Published]:
