@@ -44,6 +44,19 @@ def test_protocols_whose_numbers_are_in_runs_csv_are_left_out(make_plan, write_r
     assert read_measures(plan, results) == {}
 
 
+def test_a_protocol_of_one_experiment_is_read_there_alone(make_plan, write_run, results):
+    text = STUDY.replace("{digits: {", "{aside: {data: {name: digits}}, digits: {evaluations: [cost], ")
+    plan = make_plan(text)
+    for run in plan.runs:
+        folder = write_run(run)
+        about = {"commit": "c" * 40, "training_started": STARTED}
+        write_json(folder.evaluation_path("cost"), {"status": "ok", "forward_ms": 1.5} | about)
+    found = read_measures(plan, results)
+    assert {key for key, each in found.items() if "cost" in each} == {"digits/cnn/seed0", "digits/cnn/seed1"}
+    assert "cost" in plan.study.protocols
+    assert [options.name for options in plan.study.evaluations_of("aside")] == ["accuracy", "calibration", "transforms"]
+
+
 def test_a_reference_gives_back_what_was_written(measured, results, tmp_path):
     found = read_measures(measured, results)
     write_measures(found, tmp_path / NAME)

@@ -113,6 +113,15 @@ from capsbench.study import load_plan
         ("name: small", "name: small\nplots: [curves]", ["plots.0: no plot 'curves'", "learning_curves"]),
         ("name: small", "name: small\ntables: [one]", ['tables.0: "one" ', "'sabour-table1'"]),
         ("name: small", "name: small\nevaluations: [reconstruction]", ["evaluations: 'accuracy' must be"]),
+        ("digits: {data", "digits: {evaluations: [cost, cost], data", ["digits.evaluations: cost is there twice"]),
+        ("digits: {data", "digits: {evaluations: [accuracy], data", ["'accuracy' is among those of the study"]),
+        ("digits: {data", "digits: {evaluations: [confusion], data", ["'confusion' needs no pass of its own"]),
+        ("digits: {data", "digits: {evaluations: [costs], data", ["no protocol 'costs'"]),
+        (
+            "digits: {data",
+            "digits: {evaluations: [{name: adversarial, transfer_from: cmn}], data",
+            ["experiments.digits.evaluations[0].adversarial: no variant 'cmn'; did you mean cnn?"],
+        ),
         # lists
         ("seeds: [0, 1]", "seeds: [3, 3]", ["seeds: 3 is there twice"]),
         ("seeds: [0, 1]", "seeds: []", ["seeds: [] ", "at least 1"]),

@@ -89,6 +89,7 @@ def test_the_options_of_every_data_set_are_known(validator, name):
         {"training": {"steps": 30, "schedule": "scaled", "schedule_steps": 5, "l2": 1e-7}},
         {"training": {"steps": 30, "epochs": None, "match": None}},
         {"evaluations": PROTOCOLS.names()},
+        {"experiments__digits__evaluations": ["cost", {"name": "transforms", "images": 50}]},
     ],
     ids=str,
 )

@@ -67,6 +67,10 @@ def test_another_protocol_trains_nothing(project):
     protocols = "evaluations: [accuracy, familiar, reconstruction, {}]\n"
     project.write_study(STUDY + protocols.format("linear_probe"))
     assert project.planned() == {"measure": 2, **REPORT}
+    project.write_study(
+        STUDY.replace("digits:\n    data: {", "digits:\n    evaluations: [linear_probe]\n    data: {", 1)
+    )
+    assert project.planned() == {"measure": 2, **REPORT}
     project.write_study(STUDY + protocols.format("confusion"))  # from scores, as accuracy: one pass serves both
     assert project.planned() == {"evaluate": 2, **REPORT}
 
