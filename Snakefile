@@ -7,6 +7,7 @@ from snakemake.logging import logger
 from snakemake.utils import min_version
 
 from capsbench.analysis.tables import table_names
+from capsbench.cli.worker import start_worker
 from capsbench.errors import InputError
 from capsbench.registry import PROTOCOLS
 from capsbench.run.code_version import code_version, content_version, data_version
@@ -70,6 +71,12 @@ rule all:
 FINALE = (
     f"capsbench track {STUDY_FILE}; " if PLAN.study.tracking else ""
 ) + f"capsbench tables {STUDY_FILE}"
+
+
+# Commands of jobs on this machine need not import everything anew.
+onstart:
+    if workflow.local_exec:
+        start_worker()
 
 
 onsuccess:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from capsbench.errors import InputError
+from capsbench.run.memory import keep_memory
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +41,8 @@ def requested_gpus(device: str) -> int:
 def claimed_device(wanted: str) -> Iterator["torch.device"]:
     """Claim the device to compute on: with several GPUs, one that no other run has claimed.
 
-    A file lock per GPU marks it as claimed. If all GPUs are claimed, the first is shared.
+    A file lock per GPU marks it as claimed. If all GPUs are claimed, the first is shared. A process that computes on
+    the CPU keeps the memory that it frees.
 
     Args:
         wanted: `cpu`, `cuda`, or `auto`: a GPU if there is one.
@@ -54,6 +56,7 @@ def claimed_device(wanted: str) -> Iterator["torch.device"]:
     import torch
 
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        keep_memory()
         yield torch.device("cpu")
         return
     if not torch.cuda.is_available():

@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capsbench.run.memory import keep_memory
+
 if TYPE_CHECKING:
     import torch
 
@@ -62,9 +64,11 @@ def study_commit() -> str:
     return head + ("" if changed == "" else "+changes")
 
 
-def note_start(device: "torch.device") -> None:
-    """Forget what other trainings of this process held on a GPU."""
-    if device.type == "cuda":
+def note_start(record: dict[str, Any], device: "torch.device") -> None:
+    """Forget what other trainings of this process held on a GPU, and note whether a CPU's memory is kept."""
+    if device.type == "cpu":
+        record["machine"]["memory_kept"] = keep_memory()
+    else:
         import torch
 
         torch.cuda.reset_peak_memory_stats(device)

@@ -104,7 +104,7 @@ def train(
         try:
             with claimed_device(run.training.device) as device:
                 record["machine"]["device"] = describe(device)
-                provenance.note_start(device)
+                provenance.note_start(record, device)
                 _train_on(device, run, folder, record, root, tracker, label, reached)
         except KeyboardInterrupt:  # a person's doing and no fault: the run is unfinished, as after kill -9
             record["problem"] = "interrupted"

@@ -98,7 +98,7 @@ def test_notes_of_provenance_change_no_version_and_its_other_uses_do(copy, versi
     copy.replace(
         "run/train.py", "    provenance.note_peak_memory(record, device)\n", "    provenance.note_more(record)\n"
     )
-    copy.replace("run/train.py", "                provenance.note_start(device)\n", "")
+    copy.replace("run/train.py", "                provenance.note_start(record, device)\n", "")
     assert copy.versions() == versions
     copy.replace("run/train.py", "provenance.note_more(record)", "provenance.change(model)")
     assert changed(versions, copy.versions()) == EVERYTHING
