@@ -37,6 +37,7 @@ if "rules" in {str(what) for what in workflow.output_settings.quiet or ()}:
     quieten(logger, runs_speak=lambda: workflow.local_exec)
 
 STUDY = f"results/{PLAN.study.name}"
+THREADS = max(run.training.threads for run in PLAN.runs)
 RUN = "{experiment}/{variant}/seed{seed}"
 RUN_FILES = ["model.pt", "metrics.csv", "predictions.npz"]
 # One training at a time uses a GPU, unless --resources gpu=4 (or a cluster profile) sets another number.
@@ -76,7 +77,7 @@ FINALE = (
 # Commands of jobs on this machine need not import everything anew.
 onstart:
     if workflow.local_exec:
-        start_worker()
+        start_worker(THREADS)
 
 
 onsuccess:

@@ -33,6 +33,10 @@ MODULES = (
     "capsbench.run.tracking", "capsbench.run.train", "capsbench.evaluation", "capsbench.cli.commands",
 )  # fmt: skip
 _READ_BY_LIBRARIES = ("OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "TORCH", "CUDA_", "PYTHON", "LD_", "MALLOC_", "KMP_")
+_THREADS = (  # as snakemake.shell sets them
+    "OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)  # fmt: skip
 _START = "import sys; from capsbench.cli.worker import main; sys.exit(main(sys.argv[1:]))"
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NUMBER = struct.Struct("!i")
@@ -42,12 +46,13 @@ _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 # In the workflow
 
 
-def start_worker(modules: Sequence[str] = MODULES) -> None:
+def start_worker(threads: int, modules: Sequence[str] = MODULES) -> None:
     """Start a worker that ends with this process, and tell the commands that this process starts of it.
 
     Nothing happens where there is one, or where `CAPSBENCH_WORKER` is set to anything else.
 
     Args:
+        threads: those of the jobs whose commands it is to take; Snakemake tells a job's libraries of them.
         modules: what it imports before it takes commands.
     """
     if VARIABLE in os.environ or not hasattr(os, "pidfd_open"):  # Linux has it
@@ -65,6 +70,7 @@ def start_worker(modules: Sequence[str] = MODULES) -> None:
         [sys.executable, "-c", _START, str(listening.fileno()), str(lifeline), folder, *modules],
         pass_fds=(listening.fileno(), lifeline), start_new_session=True, cwd=PACKAGE.parent,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=os.environ | dict.fromkeys(_THREADS, str(threads)),
     )  # fmt: skip
     listening.close()
     os.close(lifeline)
@@ -156,6 +162,7 @@ class Request:
         os.environ.pop(VARIABLE, None)
         os.chdir(self.folder)
         sys.argv = ["capsbench", *self.arguments]
+        tempfile.tempdir = None  # that of the environment
 
 
 class Worker:

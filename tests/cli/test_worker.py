@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from capsbench.cli.worker import VARIABLE, run_in_worker
+from capsbench.cli.worker import _READ_BY_LIBRARIES, _THREADS, VARIABLE, run_in_worker, start_worker
 
 # starts a worker and commands, as the workflow does; prints pid and exit code of each
 WORKFLOW = """
 import os, subprocess, sys
-from capsbench.cli.worker import start_worker
-start_worker(("capsbench.cli.commands",))
+from capsbench.cli.worker import _THREADS, start_worker
+of_jobs = dict.fromkeys(_THREADS, "1")
+start_worker(1, ("capsbench.cli.commands",))
 print(os.environ["CAPSBENCH_WORKER"], flush=True)
 for line in sys.stdin:
     command = [sys.executable, "-m", "capsbench", *line.split()]
-    process = subprocess.Popen(command, stdout=sys.stdout, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(command, stdout=sys.stdout, stderr=subprocess.STDOUT, env=os.environ | of_jobs)
     print("pid", process.pid, flush=True)
     print("exit", process.wait(), flush=True)
 """
@@ -169,10 +170,12 @@ def test_a_worker_ends_with_its_workflow_and_leaves_nothing(workflow):
 def test_a_worker_refuses_what_would_run_other_code(workflow, monkeypatch):
     """In another package, or where libraries would be set up in another way."""
     monkeypatch.setenv(VARIABLE, str(workflow.address))
+    for name in _THREADS:
+        monkeypatch.setenv(name, "1")
+    assert run_in_worker(["--version"]) == 0
     monkeypatch.setenv("OMP_NUM_THREADS", "17")
     assert run_in_worker(["--version"]) is None
-    monkeypatch.undo()
-    monkeypatch.setenv(VARIABLE, str(workflow.address))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr("capsbench.cli.worker.PACKAGE", Path("elsewhere"))
     assert run_in_worker(["--version"]) is None
 
@@ -183,3 +186,18 @@ def test_without_a_worker_a_command_runs_in_its_own_process(monkeypatch, address
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert run_in_worker(["--version"]) is None
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_worker_is_set_up_as_the_jobs_of_the_workflow_are(monkeypatch):
+    """Snakemake tells the libraries of a job how many threads it has: a worker told otherwise would take no command."""
+    monkeypatch.setenv(VARIABLE, "to be restored")
+    monkeypatch.delenv(VARIABLE)
+    with monkeypatch.context() as patch:
+        started = {}
+        patch.setattr(subprocess, "Popen", lambda _, **options: started.update(options["env"]))
+        start_worker(3)
+    print_environment = "from snakemake.shell import shell; print(shell('env', threads=3, read=True))"
+    job = subprocess.run([sys.executable, "-c", print_environment], capture_output=True, text=True, check=True).stdout
+    of_job = dict(line.split("=", 1) for line in job.splitlines() if line.startswith(_READ_BY_LIBRARIES))
+    assert of_job["OMP_NUM_THREADS"] == "3"
+    assert of_job == {name: value for name, value in started.items() if name.startswith(_READ_BY_LIBRARIES)}

@@ -12,7 +12,6 @@ ON_NETWORKS = {
     if p not in ON_SCORES
 }
 # A protocol that measures time has the machine for itself.
-THREADS = max(run.training.threads for run in PLAN.runs)
 CORES = {
     name: (PROTOCOLS[name].facts.get("alone") and workflow.cores) or THREADS
     for _, name in ON_NETWORKS

@@ -14,7 +14,7 @@ rule train:
         metrics=f"{STUDY}/runs/{RUN}/metrics.csv",
     log:
         f"{STUDY}/logs/train/{RUN}.log",
-    threads: max(run.training.threads for run in PLAN.runs)
+    threads: THREADS
     resources:
         gpu=lambda w: requested_gpus(PLAN.cell(**w).training.device),
     params:
