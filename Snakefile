@@ -1,7 +1,15 @@
 # One study, one call: snakemake --cores all [--configfile configs/cpu.yaml]
 # Everything that can be wrong with a study is found here, before the first job.
 import os
+import shlex
+import sys
 from pathlib import Path
+
+# The code beside this file runs, in its jobs too, whatever else the environment has installed.
+if Path(workflow.basedir, "capsbench").is_dir():
+    sys.path.insert(0, str(workflow.basedir))
+    _path = [str(workflow.basedir), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _path))
 
 from snakemake.logging import logger
 from snakemake.utils import min_version
@@ -70,8 +78,8 @@ rule all:
 # The MLflow store is a view of the run folders: a study does not fail with it. The tables come last, on the
 # terminal, with the cells that failed marked as such.
 FINALE = (
-    f"capsbench track {STUDY_FILE}; " if PLAN.study.tracking else ""
-) + f"capsbench tables {STUDY_FILE}"
+    f"capsbench track {shlex.quote(STUDY_FILE)}; " if PLAN.study.tracking else ""
+) + f"capsbench tables {shlex.quote(STUDY_FILE)}"
 
 
 # Commands of jobs on this machine need not import everything anew.

@@ -50,7 +50,7 @@ _GROUPED = {
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as people expect it: 1e-3 is a number, yes and no are words, a key given twice is an error.
+    """YAML 1.2 as people expect it: 1e-3 is a number, 010 is ten, yes and no are words, a key given twice is an error.
 
     A file that is nested too deeply, or holds too many values once its aliases are written out, is an error too.
     """
@@ -58,7 +58,9 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = {  # noqa: RUF012
         letter: [(tag, regex) for tag, regex in rules if tag not in _REPLACED]
         for letter, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-        for _REPLACED in [("tag:yaml.org,2002:float", "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")]
+        for _REPLACED in [
+            tuple(f"tag:yaml.org,2002:{kind}" for kind in ("float", "int", "bool", "timestamp")),
+        ]
     }
 
     depth = 0
@@ -109,6 +111,14 @@ _Loader.add_implicit_resolver(
     re.compile(r"^[-+]?(\d+\.?\d*([eE][-+]?\d+)|\d+\.\d*|\.\d+([eE][-+]?\d+)?|\.(inf|nan))$"),
     list("-+0123456789."),
 )
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?\d[\d_]*$"), list("-+0123456789"))
+
+
+def _whole_number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    return int(str(loader.construct_scalar(node)).replace("_", ""))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(true|True|false|False)$"), list("tTfF"))
 
 

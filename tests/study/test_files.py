@@ -106,6 +106,14 @@ def test_anchors_aliases_and_merge_keys_may_be_used(tmp_path):
     assert found["d"] == {"z": 4, "x": 3, "y": [2]}
 
 
+def test_numbers_are_those_of_yaml_1_2(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text("a: [010, 1_000, -3, +4, 1e-3, 2., .5]\nb: [0x10, 0o10, 1:30, 0b1, 08.5.1]\n")
+    found = read_yaml(path)
+    assert found["a"] == [10, 1000, -3, 4, 0.001, 2.0, 0.5]
+    assert all(isinstance(value, str) for value in found["b"])
+
+
 def test_the_limits_themselves_are_allowed(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(nested(DEEPEST))

@@ -45,8 +45,7 @@ class Project:
 
     def start(self, *arguments: str, study: str = "study.yaml") -> subprocess.Popen:
         environment = {
-            **os.environ,
-            "PYTHONPATH": str(self.path),
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},  # the code beside it runs
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "CUDA_VISIBLE_DEVICES": "",
         }

@@ -250,6 +250,15 @@ def test_a_study_is_one_file(project):
     assert "one study at a time" in done.output
 
 
+def test_the_name_of_a_study_file_is_no_command(project):
+    name = "x; touch INJECTED; #.yaml"
+    (project.path / name).write_text(STUDY.replace("name: tiny", "name: odd"))
+    done = project.snakemake("--until", "data", study=name)
+    assert done.returncode == 0, done.output
+    assert (project.path / "results/odd/data/digits.json").exists()
+    assert not (project.path / "INJECTED").exists()
+
+
 @pytest.mark.slow
 def test_plain_snakemake_plans_the_quick_study(project):
     command = [sys.executable, "-m", "snakemake", "--dry-run"]

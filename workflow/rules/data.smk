@@ -12,5 +12,5 @@ rule data:
         data=lambda w: PLAN.data[w.experiment].model_dump_json(),
         code=lambda w: data_version(PLAN.data[w.experiment]),
     shell:
-        "capsbench data prepare {params.study} {wildcards.experiment}"
+        "capsbench data prepare {params.study:q} {wildcards.experiment}"
         " --manifest {output} --log {log}"

@@ -39,7 +39,7 @@ rule evaluate:
         protocols=" ".join(f"--protocol {p.name}" for p in ON_SCORES),
         code=lambda w: evaluation_version(PLAN.cell(**w), ON_SCORES),
     shell:
-        "capsbench evaluate {params.study} {params.run} {params.protocols} --log {log}"
+        "capsbench evaluate {params.study:q} {params.run} {params.protocols} --log {log}"
 
 
 if ON_NETWORKS:
@@ -74,4 +74,4 @@ if ON_NETWORKS:
                 [ON_NETWORKS[w.experiment, w.protocol]],
             ),
         shell:
-            "capsbench evaluate {params.study} {params.run} --protocol {wildcards.protocol} --log {log}"
+            "capsbench evaluate {params.study:q} {params.run} --protocol {wildcards.protocol} --log {log}"

@@ -38,7 +38,7 @@ rule tables:
         published=lambda w: content_version("analysis/published.yaml"),
         names=lambda w: shown_names(PLAN),
     shell:
-        "capsbench tables {params.study} > {log}"
+        "capsbench tables {params.study:q} > {log}"
 
 
 rule plots:
@@ -66,7 +66,7 @@ rule plots:
         runs=lambda w: code_version("capsbench.analysis.collect:collect"),
         names=lambda w: shown_names(PLAN),
     shell:
-        "capsbench plots {params.study} > {log}"
+        "capsbench plots {params.study:q} > {log}"
 
 
 rule study_report:
@@ -93,4 +93,4 @@ rule study_report:
             for ending in ("html.j2", "css", "js")
         ],
     shell:
-        "capsbench report {params.study} > {log}"
+        "capsbench report {params.study:q} > {log}"

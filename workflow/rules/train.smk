@@ -24,4 +24,4 @@ rule train:
         digest=lambda w: PLAN.cell(**w).digest,
         code=lambda w: training_version(PLAN.cell(**w)),
     shell:
-        "capsbench train {params.study} {params.run} --log {log}"
+        "capsbench train {params.study:q} {params.run} --log {log}"
