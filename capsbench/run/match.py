@@ -21,9 +21,12 @@ TOLERANCE = 0.1  # points of familiar error within which two networks count as e
 ROUNDING = 1e-9  # of a difference of two shares
 
 
-def tolerance(images: int) -> float:
-    """Return TOLERANCE, or one image of the familiar test where that is more, in points."""
-    return max(TOLERANCE, 100 / images)
+def tolerance(images: int, error: float) -> float:
+    """Return TOLERANCE, or one image of the familiar test, or a fortieth of the error, whichever is most, in points.
+
+    At the papers' errors, of at most 4 %, the first is the most where the test has a thousand images.
+    """
+    return max(TOLERANCE, 100 / images, error / 40)
 
 
 def matched_run(run: Run, results: Path) -> dict[str, Any] | None:
@@ -77,7 +80,7 @@ class Goal:
         self._error = match["familiar_error"] if match else None
         self._familiar = familiar
         self.is_set = familiar is not None
-        self.tolerance = tolerance(len(familiar.labels)) if familiar is not None else TOLERANCE
+        self.tolerance = tolerance(len(familiar.labels), self._error or 0.0) if familiar is not None else TOLERANCE
         self.seconds = 0.0
 
     def look(self, model: Network, progress: Progress) -> None:

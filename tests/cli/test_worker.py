@@ -116,7 +116,7 @@ def workflow(project):
 
 
 def test_a_command_says_and_returns_what_it_does_by_itself(workflow, project):
-    for command in ("config show small", "config show bad", "trian", "--version"):
+    for command in ("config show small", "config show bad", "evaluat", "--version"):
         alone = subprocess.run(
             [sys.executable, "-m", "capsbench", *command.split()], capture_output=True, text=True, check=False,
         )  # fmt: skip

@@ -45,7 +45,7 @@ def test_a_run_stops_at_the_first_look_that_matches_and_never_sees_the_novel_tes
     assert status == "ok"
     assert splits_read == ["train", "familiar"]
     record, rows = folder.read_record(), metrics(folder)
-    allowed = tolerance(len(read_split(caps.data, NOWHERE, "familiar").labels))
+    allowed = tolerance(len(read_split(caps.data, NOWHERE, "familiar").labels), goal)
     first = next(number for number, error in enumerate(whole) if abs(error - goal) <= allowed)
     assert looks == whole[: first + 1]
     assert record["steps"] == 5 * len(looks) < 120
@@ -144,15 +144,19 @@ def test_what_another_training_of_the_matched_run_left_does_not_count(tmp_path):
     assert "familiar.json: damaged" in problem(InputError, caps, tmp_path / "r")
 
 
-def test_an_error_within_an_image_of_a_small_familiar_test_is_reached_from_both_sides(tmp_path):
-    assert (tolerance(10_000), tolerance(1_000), tolerance(50)) == (0.1, 0.1, 2.0)
-    caps, cnn = matched_pair(tmp_path, steps=10)
+def test_the_tolerance_is_a_tenth_of_a_point_but_for_small_tests_and_large_errors():
+    assert [tolerance(images, 3.7) for images in (10_000, 1_000, 50)] == [0.1, 0.1, 2.0]
+    assert tolerance(10_000, 40.0) == 1.0
+
+
+def test_an_error_within_the_tolerance_is_reached_from_both_sides(tmp_path):
+    caps, cnn = matched_pair(tmp_path, steps=10, match_every=100)
     results = tmp_path / "r"
     leave_evaluated(cnn, results, 0.0)
     here = go(caps, results)[1].read_record()["match"]["familiar_error_here"]
-    image = 100 / len(read_split(caps.data, NOWHERE, "familiar").labels)
-    assert image > 0.1
-    for apart, reached in ((image, True), (1.1 * image, False), (-image, True), (-1.1 * image, False)):
+    images = len(read_split(caps.data, NOWHERE, "familiar").labels)
+    for share, reached in ((0.9, True), (1.2, False), (-0.9, True), (-1.2, False)):
+        apart = share * tolerance(images, here)
         leave_evaluated(cnn, results, here - apart)
         found = go(caps, results)[1].read_record()["match"]
         assert (found["reached"], found["overshoot"]) == (reached, pytest.approx(-apart))
