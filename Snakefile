@@ -8,8 +8,8 @@ from pathlib import Path
 # The code beside this file runs, in its jobs too, whatever else the environment has installed.
 if Path(workflow.basedir, "capsbench").is_dir():
     sys.path.insert(0, str(workflow.basedir))
-    _path = [str(workflow.basedir), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _path))
+    _path = filter(None, [str(workflow.basedir), os.getenv("PYTHONPATH")])
+    os.environ.update(PYTHONPATH=os.pathsep.join(_path))
 
 from snakemake.logging import logger
 from snakemake.utils import min_version
