@@ -6,17 +6,14 @@ The options of data sets and networks are checked against their own declarations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     SerializeAsAny,
-    ValidationError,
     model_validator,
 )
 
@@ -29,12 +26,12 @@ from capsbench.registry import (
     Options,
     Positive,
     Said,
-    first_problem,
     no_such,
     without_later,
 )
 from capsbench.study.contrasts import Family
 from capsbench.study.data_sets import DataOptions, DataSet, catalogue
+from capsbench.study.evaluations import Protocol, check_own
 from capsbench.study.tables import AnyTable
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -45,21 +42,6 @@ Plot = Literal[
 ]  # fmt: skip
 
 
-def _protocol(given: Any) -> Options:
-    """Make the options of a protocol of its name, or of a mapping with `name` and some options."""
-    if isinstance(given, Options):
-        return given
-    facts = {"name": given} if isinstance(given, str) else given
-    if not isinstance(facts, Mapping) or not isinstance(facts.get("name"), str):
-        raise ValueError("a protocol is a name, or a mapping with its 'name' and options")
-    if facts["name"] not in PROTOCOLS.names():
-        raise ValueError(no_such("protocol", facts["name"], PROTOCOLS.names()))
-    try:
-        return PROTOCOLS.options(facts["name"])(**facts)
-    except ValidationError as error:
-        raise ValueError(f"{facts['name']}: {first_problem(error, facts)}") from None
-
-
 def _is_plot(name: str) -> str:
     of_protocols = [each for each in PROTOCOLS.names() if PROTOCOLS[each].facts.get("draws")]
     if name not in (known := [*get_args(Plot), *of_protocols]):
@@ -68,7 +50,6 @@ def _is_plot(name: str) -> str:
 
 
 PlotName = Annotated[str, AfterValidator(_is_plot)]
-Protocol = Annotated[SerializeAsAny[Options], BeforeValidator(_protocol)]
 
 
 DEFAULT_STEPS = 300_000
@@ -336,7 +317,7 @@ class Study(Strict):
             raise ValueError("evaluations: 'accuracy' must be among them, every table rests on it")
         for name, experiment in self.experiments.items():
             _no_repeats(f"experiments.{name}.variants", experiment.variants or [])
-            _check_own(f"experiments.{name}.evaluations", [o.name for o in experiment.evaluations], shared)
+            check_own(f"experiments.{name}.evaluations", [o.name for o in experiment.evaluations], shared)
             for variant in experiment.variants or []:
                 if variant not in self.variants:
                     raise ValueError(
@@ -397,13 +378,3 @@ def _no_repeats(key: str, values: list[Any]) -> None:
     for value in values:
         if values.count(value) > 1:
             raise ValueError(f"{key}: {value} is there twice")
-
-
-def _check_own(key: str, names: list[str], shared: Sequence[str]) -> None:
-    """Check the protocols of one experiment: all runs of a study share one pass over the test and what it serves."""
-    _no_repeats(key, names)
-    for name in names:
-        if name in shared:
-            raise ValueError(f"{key}: '{name}' is among those of the study")
-        if PROTOCOLS[name].facts.get("scores_alone"):
-            raise ValueError(f"{key}: '{name}' needs no pass of its own; name it in the study's evaluations")

@@ -241,7 +241,7 @@ def test_claims_are_those_of_the_papers(name):
 
 def test_the_size_of_a_claim_is_that_of_its_values():
     for claim in claims():
-        if claim.first.value is None:
+        if claim.first.value is None or claim.first.value.attack != claim.attack:  # no value of what was claimed
             assert claim.difference is None and claim.expected == "same"
             continue
         first, second = claim.first.value.error, claim.second.value.error

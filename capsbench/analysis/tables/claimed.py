@@ -8,12 +8,13 @@ import pandas as pd
 
 from capsbench.analysis.claims import NEITHER, ClaimResult
 from capsbench.analysis.contrasts import number, p_value, titles_of
+from capsbench.analysis.published_values import PublishedClaim
 from capsbench.analysis.tables.model import Grid, Notes, Row, Table, grid
 from capsbench.analysis.tables.pairs import claimed_text, difference_text, verdict_text
 from capsbench.analysis.tables.source import Source
 from capsbench.analysis.tables.text import MISSING
 
-_COLUMNS = ("claim", "paper", "ours", "ours is", "verdict", "p (Holm)", "where", "compared", "n")
+_COLUMNS = ("claim", "paper", "ours", "ours is", "verdict", "p (Holm)", "compared", "n")
 
 _KEPT = [name for name in _COLUMNS if name not in ("ours is", "p (Holm)")]  # also where no row has one
 
@@ -27,11 +28,8 @@ def claims_table(source: Source) -> Table:
     rows = [_row(result, source, notes) for result in tested]
     grids = [grid("", _COLUMNS, rows, keep=_KEPT)] if tested else []
     if untested:
-        others_here = tuple(
-            Row((r.claim.wording, claimed_text(r.claim), r.reason, f"{r.claim.paper}, {r.claim.place}"))
-            for r in untested
-        )
-        grids.append(Grid("not tested here", ("claim", "paper", "why", "where"), others_here))
+        others_here = tuple(Row((r.claim.wording, _of_paper(r.claim), r.reason)) for r in untested)
+        grids.append(Grid("not tested here", ("claim", "paper", "why"), others_here))
     others = len(source.claims) - len(tested) - len(untested) - len(attacks)
     also = [f"{others} more claims are about networks that this study has not."] if others else []
     if attacks:
@@ -62,11 +60,15 @@ def _row(result: ClaimResult, source: Source, notes: Notes) -> Row:
     verdict = verdict_text(result, notes)
     of_ours = notes.marked(result.here, result.why) if result.verdict == "not comparable" else MISSING
     texts = (
-        claim.wording, claimed_text(claim), ours, of_ours, verdict,
-        MISSING if math.isnan(found["p_holm"]) else p_value(found["p_holm"]), f"{claim.paper}, {claim.place}", compared,
+        claim.wording, _of_paper(claim), ours, of_ours, verdict,
+        MISSING if math.isnan(found["p_holm"]) else p_value(found["p_holm"]), compared,
         f"{found['n']} of {found['planned']}",
     )  # fmt: skip
     return Row(texts, (*a.keys, *b.keys))
+
+
+def _of_paper(claim: PublishedClaim) -> str:
+    return f"{claimed_text(claim)} ({claim.paper}, {claim.place})"
 
 
 def _numbers(results: Sequence[ClaimResult]) -> pd.DataFrame:

@@ -42,7 +42,11 @@ def test_a_claim_stands_with_the_papers_difference_and_ours(make_plan, write_run
     table = made("claims", plan)
     (row,) = text_of(table).to_dict("records")
     assert row["claim"].startswith("With a decoder, three routing iterations have a lower error on MNIST")
-    assert (row["paper"], row["ours"], row["verdict"]) == ("−0.04 points", "−0.10", "undecided (a)")  # no spread
+    assert (row["paper"], row["ours"], row["verdict"]) == (
+        "−0.04 points (S17, Table 1)",
+        "−0.10",
+        "undecided (a)",
+    )  # no spread
     assert list(text_of(table).columns).index("verdict") == 3
     assert "against CapsNet, iterations 1" in row["compared"]
     assert any("claims are about errors under attack" in note for note in table.notes)
