@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.plots.curves import in_parts
@@ -117,6 +118,8 @@ def _draw(axis: Any, drawing: _Drawing, styles: Mapping[str, Look]) -> None:
         axis.plot(first, every.mean(axis=0), **marked, **look.line())
         if len(every) > 1:
             axis.fill_between(first, every.min(axis=0), every.max(axis=0), color=look.color, alpha=0.12, lw=0)
+    if all(np.array_equal(x, np.round(x)) for seeds in drawing.lines.values() for x, _ in seeds):
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     if drawing.x_label.startswith(_CONFIDENCE):
         axis.axline((0, 0), slope=1, color=QUIET, linewidth=0.6, zorder=1)
     axis.set_title("\n".join(wrapped(drawing.name.replace("_", " "), _LETTERS)), fontsize=SMALL, loc="left", pad=3)

@@ -108,6 +108,7 @@ def test_a_plot_has_a_line_per_variant_with_a_band_over_the_seeds(plan, measures
     (band,) = axis.collections
     assert band.get_paths()[0].vertices[:, 1].min() == 10 and band.get_paths()[0].vertices[:, 1].max() == 30
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("iterations", "error (%)")
+    assert all(tick == round(tick) for tick in axis.get_xticks())  # there are no 2.5 iterations
 
 
 def test_titles_of_axes_stand_below_that_of_the_experiment(plan, measures, results):
