@@ -35,8 +35,9 @@ NEAR_CHANCE = 0.95  # share of the error of guessing from which a run that says 
 def collect(plan: Plan, results: Path) -> pd.DataFrame:
     """Return a row per run of a study, in the order of its file.
 
-    status: ok, diverged, failed, running, or missing (never started, trained under another configuration than the
-    study has now, or not evaluated yet). Every column but those of options is there whatever has run; only rows with
+    status: ok, diverged, failed, running, interrupted (its process is gone), or missing (never started, trained under
+    another configuration than the study has now, or not evaluated yet). Every column but those of options is there
+    whatever has run; only rows with
     status `ok` have numbers: test_error in % (for pairs of digits the pair-exact error, with per_digit_error in a
     column of its own), familiar_error, squared_error per test image, parameters, seconds of training, epochs, steps,
     peak_memory_mb, multiply_adds, images_per_second. unofficial: the files that are not the official ones, empty where
@@ -156,6 +157,8 @@ def _options(run: Run) -> dict[str, Any]:
 def _row(run: Run, labels: dict[tuple[str, str], str], folder: RunFolder) -> dict[str, Any]:
     record = folder.read_record() or {}
     status = record.get("status", "missing")
+    if status == "running" and not folder.is_locked():
+        status = "interrupted"
     if record and record["digest"] != run.digest:
         status = "missing"
     numbers: dict[str, Any] = {}

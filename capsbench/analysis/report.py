@@ -67,7 +67,7 @@ def write_report(
         "deviations": _deviations(found),
         "beside": sum(cell.published is not None for cell in found),
         "unwell": _unwell(runs),
-        "missing": runs.loc[runs["status"].isin(["missing", "running"]), "key"].tolist(),
+        "missing": runs.loc[runs["status"].isin(["missing", "running", "interrupted"]), "key"].tolist(),
         "provenance": provenance,
         "duration": duration_text,
     }

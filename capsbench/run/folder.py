@@ -84,6 +84,16 @@ class RunFolder:
         finally:
             lock.release()
 
+    def is_locked(self) -> bool:
+        """Tell whether a process trains this run now."""
+        if not (self.path / ".lock").exists():
+            return False
+        try:
+            with FileLock(self.path / ".lock", blocking=False):
+                return False
+        except (Timeout, OSError):
+            return True
+
     def read_record(self) -> dict[str, Any] | None:
         """Return run.yaml, or None where there is none."""
         if not self.record_path.exists():

@@ -30,7 +30,7 @@ def test_every_planned_run_has_a_row_in_the_order_of_the_study(mixed, results):
     frame = collect(mixed, results)
     assert list(frame["key"]) == [run.key for run in mixed.runs]
     assert list(frame["status"]) == [
-        "ok", "diverged", "failed", "running", "missing", "missing", "missing", "ok", "ok",
+        "ok", "diverged", "failed", "interrupted", "missing", "missing", "missing", "ok", "ok",
     ]  # fmt: skip
 
 
@@ -267,6 +267,13 @@ def test_speed_counts_the_images_of_an_epoch(plan, write_run, results):
     assert row["images_per_second"] == pytest.approx(60_000 * 2 / 90)
     write_run(plan.runs[1], data=data, images=90_000)  # it ended within its second epoch
     assert collect(plan, results)["images_per_second"][1] == pytest.approx(1000)
+
+
+def test_a_run_is_running_while_a_process_holds_its_folder(plan, write_run, results):
+    folder = write_run(plan.runs[0], "running")
+    with folder.locked():
+        assert collect(plan, results)["status"][0] == "running"
+    assert collect(plan, results)["status"][0] == "interrupted"
 
 
 def test_where_training_stopped_is_at_the_end_of_the_row(make_plan, write_run, results):
