@@ -59,13 +59,15 @@ def start_worker(threads: int, modules: Sequence[str] = MODULES) -> None:
         return
     folder = tempfile.mkdtemp(prefix="capsbench-")
     address = str(Path(folder, "worker"))
-    lifeline, kept = os.pipe()  # its end closes with this process, however that ends
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(address)
     except OSError:  # a path too long for a socket
+        listening.close()
+        Path(folder).rmdir()
         return
     listening.listen(128)
+    lifeline, kept = os.pipe()  # its end closes with this process, however that ends
     subprocess.Popen(
         [sys.executable, "-c", _START, str(listening.fileno()), str(lifeline), folder, *modules],
         pass_fds=(listening.fileno(), lifeline), start_new_session=True, cwd=PACKAGE.parent,
@@ -88,10 +90,11 @@ def run_in_worker(arguments: Sequence[str]) -> int | None:
         return None
     request = {
         "arguments": list(arguments), "folder": str(Path.cwd()), "environment": dict(os.environ),
-        "package": str(PACKAGE),
+        "package": str(PACKAGE), "python": sys.prefix,
     }  # fmt: skip
     text = json.dumps(request).encode()
     child: int | None = None
+    status: int | None = None
 
     def pass_on(number: int, _: Any) -> None:
         if child is None:
@@ -99,20 +102,24 @@ def run_in_worker(arguments: Sequence[str]) -> int | None:
         with suppress(ProcessLookupError):
             os.kill(child, number)
 
+    before: dict[int, Any] = {}
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.connect(address)
-            before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+            for number in _PASSED_ON:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets SIGHUP
+                    before[number] = signal.signal(number, pass_on)
             streams = array.array("i", (0, 1, 2))
             connection.sendmsg([_NUMBER.pack(len(text))], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
             connection.sendall(text)
             child = _receive_number(connection)
-            if child is None:
-                for number, handler in before.items():
-                    signal.signal(number, handler)
-                return None
-            status = _receive_number(connection)
+            status = None if child is None else _receive_number(connection)
     except OSError:
+        status = None
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if child is None:
         return None
     if status is None:
         print("capsbench: the worker of this workflow ended; run the workflow again", file=sys.stderr)
@@ -180,7 +187,9 @@ class Worker:
         self._selector.register(self._lifeline, selectors.EVENT_READ, self._stop)
         while self._selector.get_map():
             for key, _ in self._selector.select():
-                if key.fd in self._selector.get_map() and (request := key.data(key.fd)) is not None:
+                if self._selector.get_map().get(key.fd) is not key:
+                    continue  # what came before has closed it
+                if (request := key.data(key.fd)) is not None:
                     return request  # type: ignore[no-any-return]
         return None
 
@@ -191,41 +200,59 @@ class Worker:
         self._listening.close()
 
     def _accept(self, _: int) -> Request | None:
-        connection, _address = self._listening.accept()
-        connection.settimeout(5)
+        """Take a command; where that fails, its connection is closed, and it runs in its own process."""
         try:
-            request = self._read(connection)
-        except (OSError, ValueError, KeyError, struct.error):
-            request = None
-        if request is None:
-            connection.close()
+            connection, _address = self._listening.accept()
+        except OSError:
             return None
-        child = os.fork()
-        if child == 0:
-            self._leave(connection)
-            return request
-        for stream in request.streams:
-            os.close(stream)
+        streams = array.array("i")
+        child = None
+        try:
+            connection.settimeout(5)
+            request = self._read(connection, streams)
+            child = None if request is None else os.fork()
+            if child == 0:
+                with suppress(Exception):
+                    self._leave(connection)
+                return request
+            if child is not None:
+                self._watch(child, connection)
+        except (OSError, ValueError, KeyError, struct.error):
+            if child:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            child = None
+        finally:
+            if child != 0:
+                for stream in streams:
+                    os.close(stream)
+        if child is None:
+            connection.close()
+        return None
+
+    def _watch(self, child: int, connection: socket.socket) -> None:
         descriptor = os.pidfd_open(child)
         self._children[descriptor] = (child, connection)
         self._selector.register(descriptor, selectors.EVENT_READ, self._ended)
         self._selector.register(connection, selectors.EVENT_READ, lambda _: self._lost(child, connection))
         with suppress(OSError):
             connection.sendall(_NUMBER.pack(child))
-        return None
 
-    def _read(self, connection: socket.socket) -> Request | None:
-        """Read a request; None where it is not for this worker: of another package, other code or other libraries."""
-        streams = array.array("i")
+    def _read(self, connection: socket.socket, streams: "array.array[int]") -> Request | None:
+        """Read a request; None where it is not for this worker: of another package, other code or other libraries.
+
+        Args:
+            connection: of the command.
+            streams: gets the descriptors that came with it.
+        """
         size, ancillary, _, _ = connection.recvmsg(_NUMBER.size, socket.CMSG_SPACE(3 * streams.itemsize))
         for level, kind, found in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 streams.frombytes(found[: len(found) - len(found) % streams.itemsize])
         text = _receive(connection, _NUMBER.unpack(size)[0])
         given = {} if text is None else json.loads(text)
-        if len(streams) != 3 or given.get("package") != str(PACKAGE) or not self._is_current(given["environment"]):
-            for stream in streams:
-                os.close(stream)
+        same = (given.get("package"), given.get("python")) == (str(PACKAGE), sys.prefix)
+        if len(streams) != 3 or not same or not self._is_current(given["environment"]):
             return None
         return Request(given["arguments"], given["folder"], given["environment"], (streams[0], streams[1], streams[2]))
 
@@ -271,8 +298,13 @@ class Worker:
 
 def _state_of_code() -> dict[str, tuple[int, int]]:
     """Return time and size of each file of the package."""
-    found = ((path, path.stat()) for path in PACKAGE.rglob("*") if path.suffix in (".py", ".yaml", ".j2", ".css"))
-    return {str(path): (state.st_mtime_ns, state.st_size) for path, state in found}
+    found = {}
+    for path in PACKAGE.rglob("*"):
+        if path.suffix in (".py", ".yaml", ".j2", ".css"):
+            with suppress(FileNotFoundError):  # an editor replaces it
+                state = path.stat()
+                found[str(path)] = (state.st_mtime_ns, state.st_size)
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -201,3 +203,35 @@ def test_a_worker_is_set_up_as_the_jobs_of_the_workflow_are(monkeypatch):
     of_job = dict(line.split("=", 1) for line in job.splitlines() if line.startswith(_READ_BY_LIBRARIES))
     assert of_job["OMP_NUM_THREADS"] == "3"
     assert of_job == {name: value for name, value in started.items() if name.startswith(_READ_BY_LIBRARIES)}
+
+
+def test_a_signal_that_is_ignored_stays_ignored(workflow):
+    """As nohup has it: a hangup ends no training."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        ignoring = Workflow(workflow.folder)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    try:
+        command, child = ignoring.training()
+        os.kill(command, signal.SIGHUP)
+        time.sleep(1)
+        assert not is_gone(child) and not is_gone(command)
+        os.kill(command, signal.SIGINT)
+        assert ignoring.end()[1] == 130
+    finally:
+        ignoring.process.kill()
+
+
+def test_a_worker_that_hangs_up_leaves_signals_as_they_were(monkeypatch, tmp_path):
+    address = tmp_path / "w"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(address))
+        listening.listen(1)
+        answering = threading.Thread(target=lambda: listening.accept()[0].close())
+        answering.start()
+        monkeypatch.setenv(VARIABLE, str(address))
+        before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+        assert run_in_worker(["--version"]) is None
+        answering.join()
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
