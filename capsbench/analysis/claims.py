@@ -33,9 +33,10 @@ class ClaimResult:
     """A claim of a paper beside what our runs say.
 
     experiment, a, b: where both networks of the claim were found, as variants; None where they were not. found: the row
-    of `compare` for a minus b, with the sampling error of drawn test items in its interval and its p, and with p_holm
-    adjusted for the claims of the study; None without a pair. here: what it shows of these two networks, which need not
-    be the paper's; why: that of an "undecided" which the interval alone does not give. verdict: on the paper's claim.
+    of `compare` for a minus b, with the sampling error of drawn test items in its interval and its p, with p_holm
+    adjusted for the claims of the study, and with the margin of "the same" in points; None without a pair. here: what
+    it shows of these two networks, which need not be the paper's; why: that of an "undecided" which the interval alone
+    does not give. verdict: on the paper's claim.
     reason: why the verdict is not a plain one, in one line.
     """
 
@@ -174,7 +175,8 @@ def _checked(
     place = (claim, a.experiment, a.variant, b.variant, row)
     if row["n"] == 0 and not all(cell.errors or cell.diverged or cell.failed for cell in (a, b)):
         return ClaimResult(*place, "", "", "not tested", "not run")
-    here, why = _shown(claim, row, _margin(claim, a, b, runs))
+    row["margin"] = _margin(claim, a, b, runs) if claim.expected == "same" else math.nan
+    here, why = _shown(claim, row, row["margin"])
     if reasons := _reasons(claim, a, b, plan):
         return ClaimResult(*place, here, why, "not comparable", reasons)
     return ClaimResult(*place, here, why, _VERDICTS[here], why)

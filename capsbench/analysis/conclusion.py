@@ -80,7 +80,7 @@ def scope(plan: Plan, runs: pd.DataFrame) -> str:
     seeds = len({run.seed for run in plan.runs})
     return (
         f"{'; '.join(parts)}; {count_in_words(seeds)} seed{'s' * (seeds != 1)}. Intervals are over seeds: neither the "
-        "choice of training images nor of test images is in them."
+        "choice of training images nor of test images is in them, but for claims on drawn pairs or on attacked images."
     )
 
 
@@ -225,7 +225,7 @@ def _claim(result: ClaimResult, titles: Mapping[str, str] | None = None) -> str:
     digits = digits_for(found["low"], found["high"])
     ours = f"{number(found['mean'], digits)} {interval_of_difference(found['low'], found['high'])} points"
     size = "" if claim.difference is None else f", in the paper {number(claim.difference, None)}"
-    unit = "" if claim.difference is None else " %" if claim.unit == "percent" else " points"
+    unit = "" if claim.difference is None else " % of the second" if claim.unit == "percent" else " points"
     text += f"; here the difference in error is {ours}{size}{unit}"
     return f"{text}; {result.reason}" if result.verdict == "undecided" and result.reason else text
 

@@ -36,12 +36,12 @@ def claims_table(source: Source) -> Table:
         also.append(f"{len(attacks)} claims are about errors under attack; the protocol 'adversarial' measures these.")
     caption = (
         f"Study '{source.plan.study.name}'. Paper: error of the first network minus that of the second. Ours: the same "
-        "at equal seeds, in points of %, with the 95 % t interval of the mean, which for pairs of digits holds the "
-        "sampling error of their draw. Supported: the interval lies on the side that the paper "
-        "claims, also after Holm's correction for all claims with a p here; of 'the same': the 90 % interval lies "
-        "within a tenth of the published error or five test images (of the second network's, where the data are not "
-        "the paper's). Not comparable: a network or its training is not the paper's, so that ours says nothing for or "
-        "against it; what ours is by the same rules stands beside it. "
+        "at equal seeds, in points of %, with the 95 % t interval of the mean, which for pairs of digits and under "
+        "attack holds the sampling error of the pairs or images that were drawn. Supported: the interval lies on the "
+        "side that the paper claims, also after Holm's correction for all claims with a p here; of 'the same': the "
+        "90 % interval lies within a tenth of the published error or five test images (of the second network's, where "
+        "the data are not the paper's). Not comparable: a network or its training is not the paper's, so that ours "
+        "says nothing for or against it; what ours is by the same rules stands beside it. "
         "n: seeds with both, out of the planned ones."
     )
     title = "What the papers claim, and what these runs show"
@@ -53,6 +53,8 @@ def _row(result: ClaimResult, source: Source, notes: Notes) -> Row:
     assert result.experiment is not None and result.a is not None and result.b is not None
     a, b = (source.cell(result.experiment, variant) for variant in (result.a, result.b))
     ours = difference_text(found)
+    if found["n"] and not math.isnan(found.get("margin", math.nan)):
+        ours += f", same within {found['margin']:.2g}"
     if claim.unit == "percent" and found["n"] and b.summary.mean > 0:
         ours += f" ({number(100 * found['mean'] / b.summary.mean, 0)} %)"
     several = len(source.plan.data) > 1
@@ -77,7 +79,7 @@ def _numbers(results: Sequence[ClaimResult]) -> pd.DataFrame:
 
 _NUMBERS = [
     "claim", "paper", "place", "wording", "expected", "published_difference", "unit", "experiment", "a", "b", "n",
-    "planned", "mean", "std", "low", "high", "p", "p_holm", "here", "why", "verdict", "reason", "differences",
+    "planned", "mean", "std", "low", "high", "margin", "p", "p_holm", "here", "why", "verdict", "reason", "differences",
 ]  # fmt: skip
 
 
@@ -90,7 +92,7 @@ def _line(result: ClaimResult) -> dict[str, Any]:
         "published_difference": math.nan if claim.difference is None else claim.difference,
         "experiment": result.experiment or "", "a": result.a or "", "b": result.b or "",
         **{name: found.get(name, 0 if name in ("n", "planned") else math.nan)
-           for name in ("n", "planned", "mean", "std", "low", "high", "p", "p_holm")},
+           for name in ("n", "planned", "mean", "std", "low", "high", "margin", "p", "p_holm")},
         "here": result.here, "why": result.why, "verdict": result.verdict, "reason": result.reason,
         "differences": by_seed,
     }  # fmt: skip
