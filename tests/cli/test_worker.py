@@ -80,14 +80,18 @@ class Workflow:
 
     @property
     def worker(self) -> int:
-        """The process of the worker."""
+        """The process of the worker, which may have been started a moment ago."""
+        wait_for(lambda: self._worker() is not None)
+        return self._worker()
+
+    def _worker(self) -> int | None:
         for status in Path("/proc").glob("[0-9]*/cmdline"):
             words = status.read_bytes().split(b"\0") if status.exists() else []
             if str(self.address.parent).encode() in words and os.getpgid(int(status.parent.name)) == int(
                 status.parent.name
             ):
                 return int(status.parent.name)
-        raise AssertionError("no worker")
+        return None
 
 
 def children_of(process: int) -> list[int]:
