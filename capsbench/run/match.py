@@ -24,7 +24,7 @@ ROUNDING = 1e-9  # of a difference of two shares
 def tolerance(images: int, error: float) -> float:
     """Return TOLERANCE, or one image of the familiar test, or a fortieth of the error, whichever is most, in points.
 
-    At the papers' errors, of at most 4 %, the first is the most where the test has a thousand images.
+    At the papers' familiar errors, of at most 4.3 %, that is 0.1 to 0.11 where the test has a thousand images.
     """
     return max(TOLERANCE, 100 / images, error / 40)
 
