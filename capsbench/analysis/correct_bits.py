@@ -40,21 +40,16 @@ class Correct:
     mixed: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_correct(plan: Plan, results: Path, target: Path) -> list[str]:
-    """Write TARGET/correct.npz from the predictions of all runs of a study that ended ok.
+def write_correct(found: Correct, target: Path) -> None:
+    """Write TARGET/correct.npz.
 
     Args:
-        plan: the study.
-        results: the folder of results.
+        found: from `read_predictions`.
         target: of the reference.
 
-    Returns:
-        The keys of runs that ended ok and are not in it, since they are not evaluated or kept no scores.
-
     Raises:
-        InputError: predictions are damaged, or runs of one experiment were tested on different items.
+        InputError: runs of one experiment were tested on different items.
     """
-    found = read_predictions(plan, results)
     for experiment, path in found.mixed.items():
         raise InputError(
             f"{path}: tested on other items than the runs of {experiment} before it; evaluate all of them again with "
@@ -67,8 +62,6 @@ def write_correct(plan: Plan, results: Path, target: Path) -> list[str]:
     arrays |= {f"{_CLUSTERS}/{name}": ids for name, ids in found.clusters.items()}
     arrays |= {f"{_FINGERPRINT}/{name}": np.array(text) for name, text in found.fingerprints.items() if text}
     write_whole(target / NAME, lambda aside: _save(aside, arrays))
-    ended = [run.key for run in plan.runs if _ended(RunFolder.of(results, run.study, run.key), run)]
-    return [key for key in ended if key not in found.right]
 
 
 def read_correct(path: Path) -> Correct:

@@ -1,23 +1,28 @@
 """A finished study as a reference to commit: tables, plots, a page, and the provenance of every number.
 
-What a reference holds is made from runs.csv and study.yaml alone, apart from what is drawn from run folders, so that it
-can be read, redrawn and verified (capsbench.analysis.verify) when the run folders are gone.
+What a reference holds is made from its own files alone, apart from pictures of images, so that it can be read, redrawn
+and verified (capsbench.analysis.verify) when the run folders are gone. A study that is trained in parts is added to its
+reference part by part.
 """
 
 import csv
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Set
+import tempfile
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import yaml
 
-from capsbench.analysis.collect import learning_curves, read_runs, runs_of_plan, write_runs
+from capsbench.analysis.collect import collect, learning_curves, read_runs, runs_of_plan, write_runs
 from capsbench.analysis.correct_bits import NAME as CORRECT
 from capsbench.analysis.correct_bits import Correct, read_correct, read_predictions, write_correct
+from capsbench.analysis.kept_runs import NAME as KEPT
+from capsbench.analysis.kept_runs import gather, pack_runs, unpack_runs, with_earlier
 from capsbench.analysis.measures import NAME as MEASURES
 from capsbench.analysis.measures import Measures, load_measures, read_measures, write_measures
 from capsbench.analysis.report import summarise_provenance, write_report
@@ -32,43 +37,66 @@ _OF_A_RUN = (
     "experiment", "variant", "seed", "status", "commit", "study_commit", "digest", "started", "finished", "seconds",
     "parameters", "epochs", "peak_memory_mb", "data",
 )  # fmt: skip
-_HASHED = (RUNS, STUDY, AS_RUN, CORRECT, MEASURES)
+_HASHED = (RUNS, STUDY, AS_RUN, CORRECT, MEASURES, KEPT)
+FINISHED = ("ok", "diverged")
 _UNKNOWN = "unknown"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path) -> None:
+def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path, unfinished: bool = False) -> set[str]:
     """Write tables, plots, report.html, runs.csv, the study and provenance.yaml into `target` from the run folders.
+
+    A run that is finished in the reference that is there, and not in `results`, stays, unless the study has changed it.
+
+    Args:
+        plan: the study.
+        results: the folder of results.
+        runs: from `collect`.
+        target: the folder of the reference.
+        unfinished: whether runs may be missing.
+
+    Returns:
+        The keys of the runs that come from the reference that was there.
 
     Raises:
         InputError: a run is missing or failed, was trained with code that is not committed, or the study file is not
             committed as it is.
     """
-    records = _records(plan, results, runs)
-    committed = _study_commit(plan)
-    for name in ("tables", "plots"):
-        shutil.rmtree(target / name, ignore_errors=True)
-    for name in (*_HASHED, PROVENANCE, "report.html"):
-        (target / name).unlink(missing_ok=True)
-    write_runs(runs, target / RUNS)
-    shutil.copy(plan.path, target / STUDY)
-    write_correct(plan, results, target)
-    if measures := read_measures(plan, results):
-        write_measures(measures, target / MEASURES)
-    about = {
-        "study": plan.study.name,
-        "made_by": f"make reference STUDY={plan.path}",
-        "study_commit": committed,
-        "summary": summarise_provenance(plan, results),
-        "runs": [
-            {key: record[key] for key in _OF_A_RUN if key in record} | _evaluated(plan, results, place)
-            for place, record in enumerate(records)
-        ],
-    }
-    _write_provenance(target, about)
-    seal(target)
-    plan, runs = read_reference(target / RUNS)
-    redraw(plan, runs, target, results)
+    with tempfile.TemporaryDirectory() as place:
+        gathered = Path(place)
+        earlier = gather(plan, results, _finished(runs), target / KEPT, gathered)
+        if earlier:
+            runs = collect(plan, gathered)
+        _check_finished(plan, runs, unfinished)
+        records = _records(plan, gathered, runs)
+        committed = _study_commit(plan)
+        before = read_correct(target / CORRECT) if earlier and (target / CORRECT).exists() else None
+        correct = with_earlier(plan, read_predictions(plan, gathered), before, earlier)
+        for name in ("tables", "plots"):
+            shutil.rmtree(target / name, ignore_errors=True)
+        for name in (*_HASHED, PROVENANCE, "report.html"):
+            (target / name).unlink(missing_ok=True)
+        write_runs(runs, target / RUNS)
+        shutil.copy(plan.path, target / STUDY)
+        write_correct(correct, target)
+        if measures := read_measures(plan, gathered):
+            write_measures(measures, target / MEASURES)
+        pack_runs(plan, gathered, _finished(runs), target)
+        about = {
+            "study": plan.study.name,
+            "made_by": f"make reference STUDY={plan.path}",
+            "study_commit": committed,
+            "summary": summarise_provenance(plan, gathered),
+            "runs": [
+                {name: record[name] for name in _OF_A_RUN if name in record} | _evaluated(plan, gathered, key)
+                for key, record in records.items()
+            ],
+        }
+        _write_provenance(target, about)
+        seal(target)
+        plan, runs = read_reference(target / RUNS)
+        redraw(plan, runs, target, gathered)
+    return earlier
 
 
 def read_reference(file: Path, study: Path | None = None) -> tuple[Plan, pd.DataFrame]:
@@ -109,7 +137,9 @@ def redraw_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | N
     """Draw the plots of a reference, and remove those that its study no longer has; returns the paths."""
     from capsbench.analysis.plots import write_plots  # seaborn takes as long to import as tables to write
 
-    written = write_plots(plan, runs, folder / "plots", results, measures_of(plan, folder, results))
+    with _run_folders(plan, folder, results) as known:
+        measures, images = measures_of(plan, folder, results), results is not None
+        written = write_plots(plan, runs, folder / "plots", known, measures, images)
     _leave(folder / "plots", {f"{name}.{ending}" for name in plan.study.plots for ending in ("png", "svg")})
     _note_analysis(folder)
     return written
@@ -120,14 +150,24 @@ def redraw_report(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | 
     measures = measures_of(plan, folder, results)
     tables = build_tables(plan, runs, correct_of(plan, folder, results), measures)
     if results is not None:
-        about = summarise_provenance(plan, results)
-        path = write_report(plan, runs, folder, about, learning_curves(plan, results), tables, measures)
+        facts = summarise_provenance(plan, results)
     else:
         kept = read_provenance(folder) if (folder / PROVENANCE).exists() else {}
         facts = {str(name): str(value) for name, value in (kept.get("summary") or {}).items()}
-        path = write_report(plan, runs, folder, facts, tables=tables, measures=measures)
+    with _run_folders(plan, folder, results) as known:
+        curves = None if known is None else learning_curves(plan, known)
+    path = write_report(plan, runs, folder, facts, curves, tables, measures)
     _note_analysis(folder)
     return path
+
+
+@contextmanager
+def _run_folders(plan: Plan, folder: Path, results: Path | None) -> Iterator[Path | None]:
+    """Give the folder of results, or one with what the reference kept of it; None where it kept nothing."""
+    with tempfile.TemporaryDirectory() as place:
+        if results is None and unpack_runs(plan, folder / KEPT, Path(place)):
+            results = Path(place)
+        yield results
 
 
 def measures_of(plan: Plan, folder: Path, results: Path | None = None) -> Measures:
@@ -136,14 +176,14 @@ def measures_of(plan: Plan, folder: Path, results: Path | None = None) -> Measur
 
 
 def correct_of(plan: Plan, folder: Path, results: Path | None = None) -> Correct | None:
-    """Return which test items the runs got right, from the run folders or correct.npz of a reference; None without.
+    """Return which test items the runs got right, from correct.npz of a reference or the run folders; None without.
 
     Raises:
         InputError: correct.npz or predictions of a run are damaged.
     """
-    if results is not None:
-        return read_predictions(plan, results)
-    return read_correct(folder / CORRECT) if (folder / CORRECT).exists() else None
+    if (folder / CORRECT).exists():
+        return read_correct(folder / CORRECT)
+    return None if results is None else read_predictions(plan, results)
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:
@@ -192,19 +232,28 @@ def key_of(run: Mapping[str, Any]) -> str:
     return f"{run.get('experiment')}/{run.get('variant')}/seed{run.get('seed')}"
 
 
-def _records(plan: Plan, results: Path, runs: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return run.yaml of all runs. Raises InputError where one is not finished, or of code that is not committed."""
-    unfinished = runs.loc[~runs["status"].isin(["ok", "diverged"]), "key"]
-    if len(unfinished):
+def _finished(runs: pd.DataFrame) -> list[str]:
+    return [str(key) for key in runs.loc[runs["status"].isin(FINISHED), "key"]]
+
+
+def _check_finished(plan: Plan, runs: pd.DataFrame, unfinished: bool) -> None:
+    """Raise InputError where a run is not finished, or none is."""
+    rest = runs.loc[~runs["status"].isin(FINISHED), "key"]
+    if len(rest) == len(runs) or (len(rest) and not unfinished):
         raise InputError(
-            f"{plan.study.name}: runs that are not finished: {len(unfinished)}, the first is {unfinished.iloc[0]}"
+            f"{plan.study.name}: runs that are not finished: {len(rest)} of {len(runs)}, the first is {rest.iloc[0]}"
+            + ("" if len(rest) == len(runs) else "; --unfinished keeps the others until these are")
         )
-    records = [RunFolder.of(results, r.study, r.key).read_record() or {} for r in plan.runs]
-    loose = [r for r in records if not is_commit(r["commit"])]
+
+
+def _records(plan: Plan, results: Path, runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return run.yaml of the finished runs, by key. Raises InputError where one is of code that is not committed."""
+    records = {key: RunFolder.of(results, plan.study.name, key).read_record() or {} for key in _finished(runs)}
+    loose = [record["commit"] for record in records.values() if not is_commit(record["commit"])]
     if loose:
         raise InputError(
             f"{plan.study.name}: runs trained with code that is not committed: {len(loose)}, the first with commit "
-            f"{loose[0]['commit']}; commit the code, then train again"
+            f"{loose[0]}; commit the code, then train again"
         )
     return records
 
@@ -218,12 +267,11 @@ def _study_commit(plan: Plan) -> str:
     return found
 
 
-def _evaluated(plan: Plan, results: Path, place: int) -> dict[str, Any]:
+def _evaluated(plan: Plan, results: Path, key: str) -> dict[str, Any]:
     """Return the errors of a run, and the commit that measured them."""
-    run = plan.runs[place]
     found: dict[str, Any] = {}
     for protocol, name in {"accuracy": "test_error", "familiar": "familiar_error"}.items():
-        path = RunFolder.of(results, run.study, run.key).evaluation_path(protocol)
+        path = RunFolder.of(results, plan.study.name, key).evaluation_path(protocol)
         result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         if protocol == "accuracy":
             found["evaluation_commit"] = result.get("commit", _UNKNOWN)

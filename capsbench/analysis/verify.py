@@ -1,9 +1,9 @@
 """Whether a committed reference is what its runs and its study say, down to the last digit.
 
-What is rebuilt or compared: runs.csv with provenance.yaml (hashes, and what the record of each run holds) and with the
-study; correct.npz with the errors in runs.csv; the digests of the study's runs; the tables, byte for byte; the
-commits, where there is a git history; the generated blocks of README.md and docs/, where there is a checkout. Plots are
-not compared: fonts differ between machines.
+What is rebuilt or compared: runs.csv with provenance.yaml (hashes, and what the record of each run holds), with what
+was kept of the run folders and with the study; correct.npz with the errors in runs.csv; the digests of the study's
+runs; the tables, byte for byte; the commits, where there is a git history; the generated blocks of README.md and docs/,
+where there is a checkout. Plots are not compared: fonts differ between machines.
 """
 
 import logging
@@ -21,11 +21,14 @@ from typing import Any
 
 import pandas as pd
 
-from capsbench.analysis.collect import read_runs, runs_of_plan
+from capsbench.analysis.collect import collect, read_runs, runs_of_plan
 from capsbench.analysis.correct_bits import NAME as CORRECT
 from capsbench.analysis.correct_bits import Correct, unlike
+from capsbench.analysis.kept_runs import NAME as KEPT
+from capsbench.analysis.kept_runs import unpack_runs
 from capsbench.analysis.reference import (
     AS_RUN,
+    FINISHED,
     PROVENANCE,
     RUNS,
     STUDY,
@@ -120,7 +123,9 @@ def _verify_folder(folder: Path, findings: Findings) -> None:
             "and were not compared"
         )
     else:
-        findings.add(_digests(folder, plan, about["runs"]))
+        changed = findings.add(_digests(folder, plan, about["runs"]))
+        if not (there or rows or changed):
+            findings.add(_kept(folder, plan, runs))
     if not there:
         correct = correct_of(plan, folder)
         findings.add(f"{folder / CORRECT}: {key}: {what}" for key, what in unlike(correct, runs).items())
@@ -130,14 +135,35 @@ def _verify_folder(folder: Path, findings: Findings) -> None:
 
 def _keys(folder: Path, plan: Plan, runs: pd.DataFrame, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Compare which runs there are."""
-    planned = {run.key: None for run in plan.runs}
-    for name, keys in {RUNS: list(runs["key"]), PROVENANCE: [key_of(run) for run in records]}.items():
-        for key in planned:
+    planned = [run.key for run in plan.runs]
+    finished = list(runs.loc[runs["status"].isin(FINISHED), "key"])
+    sides = {RUNS: (list(runs["key"]), planned, STUDY), PROVENANCE: ([key_of(run) for run in records], finished, RUNS)}
+    for name, (keys, wanted, source) in sides.items():
+        for key in dict.fromkeys(wanted):
             if keys.count(key) != 1:
-                yield f"{folder / name}: {key} of {STUDY} is {'not there' if key not in keys else 'there twice'}"
+                yield f"{folder / name}: {key} of {source} is {'not there' if key not in keys else 'there twice'}"
         for key in dict.fromkeys(keys):
-            if key not in planned:
-                yield f"{folder / name}: {key} is no run of {STUDY}"
+            if key not in wanted:
+                yield f"{folder / name}: {key} is no {'' if name == RUNS else 'finished '}run of {source}"
+
+
+def _kept(folder: Path, plan: Plan, runs: pd.DataFrame) -> Iterator[str]:
+    """Compare the rows with what the reference kept of the run folders."""
+    if not (folder / KEPT).exists():
+        return
+    with tempfile.TemporaryDirectory() as place:
+        unpack_runs(plan, folder / KEPT, Path(place))
+        frame = runs_of_plan(plan, collect(plan, Path(place)))
+    again = {row["key"]: row for row in frame.to_dict("records")}
+    for row in runs_of_plan(plan, runs).to_dict("records"):
+        kept = again[row["key"]]
+        told = [
+            f"{name} is {_shown(value)}, not {_shown(kept.get(name))}"
+            for name, value in row.items()
+            if not _same(value, kept.get(name))
+        ]
+        if told:
+            yield f"{folder / RUNS}: {row['key']}: {'; '.join(told[:3])}, which {KEPT} has"
 
 
 def _rows(folder: Path, plan: Plan, runs: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[str]:

@@ -304,8 +304,12 @@ def report(study: str | None, results: Path, file: Path | None) -> None:
 @capsbench.command("reference")
 @study_argument
 @results_option
-def reference(study: str, results: Path) -> None:
+@click.option("--unfinished", is_flag=True, help="Write it though runs are missing, to be added later.")
+def reference(study: str, results: Path, unfinished: bool) -> None:
     """Write results/reference/NAME from a finished study.
+
+    A run that is finished in the reference that is there, and not in the folder of results, stays: a study can be
+    trained in parts, on several machines.
 
     Example: capsbench reference quick
     """
@@ -314,7 +318,9 @@ def reference(study: str, results: Path) -> None:
 
     plan = load_study(study)
     target = results / "reference" / plan.study.name
-    write_reference(plan, results, collect(plan, results), target)
+    stayed = write_reference(plan, results, collect(plan, results), target, unfinished)
+    if stayed:
+        log.info(f"{target}: {len(stayed)} runs stay from before; the others are those of {results / plan.study.name}")
     log.info(f"{target}: tables, plots, report.html, runs.csv, study.yaml, provenance.yaml")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from capsbench.analysis.correct_bits import NAME, read_correct, write_correct
+from capsbench.analysis.correct_bits import NAME, read_correct, read_predictions, write_correct
 from capsbench.errors import InputError
 from capsbench.run.folder import RunFolder
 from capsbench.study import load_plan
@@ -61,7 +61,7 @@ def test_a_reference_gives_back_what_each_run_got_right(plan, results, tmp_path)
     for run in plan.runs:
         if run.experiment == "norb":
             leave(results, run, **norb_of(wrong[run.key]))
-    assert write_correct(plan, results, tmp_path / "target") == []
+    write_correct(read_predictions(plan, results), tmp_path / "target")
     found = read_correct(tmp_path / "target" / NAME)
     assert found.right.keys() == wrong.keys()
     for key, places in wrong.items():
@@ -81,7 +81,7 @@ def test_a_pair_is_right_if_both_its_digits_are(plan, results, tmp_path):
     digits = np.array([[10, 700], [5, 10], [0, 5]], np.int32)
     run = plan.run("pairs/a/seed0")
     leave(results, run, scores=scores_of(said), labels=labels, digits=digits)
-    write_correct(plan, results, tmp_path / "target")
+    write_correct(read_predictions(plan, results), tmp_path / "target")
     found = read_correct(tmp_path / "target" / NAME)
     assert found.right[run.key].tolist() == [True, False, False]
     assert found.clusters["pairs"].tolist() == [[2, 3], [1, 2], [0, 1]]  # digits 0, 5, 10 and 700
@@ -93,24 +93,24 @@ def test_independent_images_and_unknown_objects_have_no_clusters(plan, results, 
     leave(results, plan.run("plain/a/seed0"), scores=scores_of(labels), labels=labels)
     unknown = norb_of(()) | {"factor_instance": np.full(100, -1)}
     leave(results, plan.run("norb/a/seed0"), **unknown)
-    write_correct(plan, results, tmp_path / "target")
+    write_correct(read_predictions(plan, results), tmp_path / "target")
     found = read_correct(tmp_path / "target" / NAME)
     assert found.clusters == {}
     assert found.right.keys() == {"plain/a/seed0", "norb/a/seed0"}
 
 
-def test_runs_without_scores_are_named(plan, results, tmp_path):
+def test_runs_without_scores_are_left_out(plan, results, tmp_path):
     leave(results, plan.run("norb/a/seed0"), **norb_of(()))
     leave(results, plan.run("norb/a/seed1"))
     leave(results, plan.run("norb/b/seed0"), status="diverged")
-    assert write_correct(plan, results, tmp_path / "target") == ["norb/a/seed1"]
+    assert read_predictions(plan, results).right.keys() == {"norb/a/seed0"}
 
 
 def test_runs_on_different_items_do_not_share_a_file(plan, results, tmp_path):
     leave(results, plan.run("norb/a/seed0"), **norb_of(()))
     leave(results, plan.run("norb/a/seed1"), **norb_of((), items="e" * 64))
     with pytest.raises(InputError, match=r"other items.*norb"):
-        write_correct(plan, results, tmp_path / "target")
+        write_correct(read_predictions(plan, results), tmp_path / "target")
 
 
 def test_a_file_is_small_and_the_same_each_time(plan, results, tmp_path):
@@ -123,7 +123,7 @@ def test_a_file_is_small_and_the_same_each_time(plan, results, tmp_path):
             leave(results, run, scores=scores_of(said), labels=labels, factor_instance=instance)
     contents = []
     for name in ("x", "y"):
-        write_correct(plan, results, tmp_path / name)
+        write_correct(read_predictions(plan, results), tmp_path / name)
         contents.append((tmp_path / name / NAME).read_bytes())
     assert contents[0] == contents[1]
     assert len(contents[0]) < 4 * 3100 + 2000  # 24,300 bits a run
@@ -144,4 +144,4 @@ def test_damaged_predictions_are_named(plan, results, tmp_path):
     path = RunFolder.of(results, run.study, run.key).predictions_path
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match="damaged"):
-        write_correct(plan, results, tmp_path / "target")
+        write_correct(read_predictions(plan, results), tmp_path / "target")

@@ -104,7 +104,7 @@ def test_an_older_reference_is_replaced(plan, write_run, refer, tmp_path):
 )
 def test_a_study_that_is_not_finished_is_refused(plan, write_run, refer, tmp_path, last):
     write_all(plan, write_run, **last)
-    with pytest.raises(InputError, match=f"small_study: .*not finished: 1, .*{plan.runs[-1].key}"):
+    with pytest.raises(InputError, match=f"small_study: .*not finished: 1 of 9, .*{plan.runs[-1].key}"):
         refer()
     assert not (tmp_path / "reference").exists()
 
@@ -139,8 +139,11 @@ def test_a_reference_is_redrawn_from_its_files_alone(plan, write_run, refer, tmp
     target = refer()
     frame = collect(plan, results)
     committed = {path.name: path.read_bytes() for path in (target / "tables").iterdir()}
-    kept = (target / "plots/learning_curves.svg").read_bytes()
-    for path in [*(target / "tables").iterdir(), target / "plots/error_by_variant.svg", target / "report.html"]:
+    drawn = [target / "plots" / f"{name}.svg" for name in ("error_by_variant", "learning_curves", "coupling_entropy")]
+    of_images = (target / "plots/reconstructions.svg").read_bytes()
+    figures = {path: path.read_bytes() for path in drawn}
+    page = (target / "report.html").read_bytes()
+    for path in [*(target / "tables").iterdir(), *drawn, target / "report.html"]:
         path.unlink()
     (target / "tables/of-before.md").write_text("old")
     (results / "small_study").rename(tmp_path / "lost")
@@ -150,9 +153,22 @@ def test_a_reference_is_redrawn_from_its_files_alone(plan, write_run, refer, tmp
     with caplog.at_level(logging.INFO, logger="capsbench"):
         redraw(read_plan, runs, target)
     assert {path.name: path.read_bytes() for path in (target / "tables").iterdir()} == committed
-    assert "<svg" in (target / "plots/error_by_variant.svg").read_text()
-    assert (target / "plots/learning_curves.svg").read_bytes() == kept
-    assert "0123456789abcdef" in (target / "report.html").read_text()
+    assert {path: path.read_bytes() for path in drawn} == figures
+    assert (target / "plots/reconstructions.svg").read_bytes() == of_images
+    assert (target / "report.html").read_bytes() == page
+    (said,) = [message for message in caplog.messages if "without run folders" in message]
+    assert said.endswith("stay as they are: reconstructions")
+
+
+def test_a_reference_of_before_runs_were_kept_leaves_what_is_drawn_from_them(plan, write_run, refer, caplog):
+    write_all(plan, write_run)
+    target = refer()
+    (target / "runs.tar.xz").unlink()
+    kept = {path: path.read_bytes() for name in NEED_RUN_FOLDERS for path in target.glob(f"plots/{name}.svg")}
+    assert len(kept) == 3
+    with caplog.at_level(logging.INFO, logger="capsbench"):
+        redraw(*read_reference(target / "runs.csv"), target)
+    assert {path: path.read_bytes() for path in kept} == kept
     (said,) = [message for message in caplog.messages if "without run folders" in message]
     for name in set(NEED_RUN_FOLDERS) & set(plan.study.plots):
         assert name in said

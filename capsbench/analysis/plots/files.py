@@ -9,8 +9,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 from capsbench.analysis.measures import Measures, read_measures
-from capsbench.analysis.plots.protocols import OF_IMAGES, plot_protocol
-from capsbench.analysis.plots.registry import NEED_RUN_FOLDERS, PLOTS
+from capsbench.analysis.plots.protocols import plot_protocol
+from capsbench.analysis.plots.registry import NEED_RUN_FOLDERS, OF_IMAGES, PLOTS
 from capsbench.run.folder import write_whole
 from capsbench.study import Plan
 
@@ -20,7 +20,12 @@ _SVG_SALT = "capsbench"  # the same study gives the same svg bytes
 
 
 def write_plots(
-    plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None, measures: Measures | None = None
+    plan: Plan,
+    runs: pd.DataFrame,
+    folder: Path,
+    results: Path | None = None,
+    measures: Measures | None = None,
+    images: bool = True,
 ) -> list[Path]:
     """Draw the plots that a study asks for.
 
@@ -31,6 +36,8 @@ def write_plots(
         results: the folder of results with the run folders. None where they are not here: plots that are drawn from
             them, such as learning curves, then stay as they are in `folder`, which a message says.
         measures: from `read_measures` or `load_measures`; left out: read from the run folders.
+        images: whether the run folders have predictions. Those that a reference keeps have not: what shows images
+            stays as it is.
 
     Returns:
         The paths of what was drawn.
@@ -38,7 +45,8 @@ def write_plots(
     matplotlib.rcParams["svg.hashsalt"] = _SVG_SALT
     if measures is None:
         measures = {} if results is None else read_measures(plan, results)
-    kept = [name for name in plan.study.plots if results is None and name in (*NEED_RUN_FOLDERS, *OF_IMAGES)]
+    needed = NEED_RUN_FOLDERS if results is None else () if images else OF_IMAGES
+    kept = [name for name in plan.study.plots if name in needed]
     paths = []
     for name in plan.study.plots:
         if name in kept:
@@ -52,5 +60,5 @@ def write_plots(
             write_whole(paths[-1], lambda aside, f=figure, o=options: f.savefig(aside, **o))  # type: ignore[misc]
         plt.close(figure)
     if kept:
-        log.info(f"{folder}: without run folders {', '.join(kept)} cannot be drawn and stay as they are")
+        log.info(f"{folder}: without run folders the following cannot be drawn and stay as they are: {', '.join(kept)}")
     return paths

@@ -2,8 +2,9 @@
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
@@ -124,6 +125,21 @@ def title_of(plan: Plan, experiment: str, runs: pd.DataFrame) -> str:
     if any(isinstance(line, str) and line for line in lines):
         title += ", not the official files"
     return title if experiment == data.name else f"{experiment} ({title})"
+
+
+def first_seeds(runs: pd.DataFrame, file_of: Callable[[str], Path]) -> Iterator[tuple[dict[str, Any], Path]]:
+    """Yield for each variant of each experiment the first run that ended and has a file, and that file.
+
+    Args:
+        runs: from `collect`.
+        file_of: takes the key of a run.
+    """
+    found = set()
+    for row in runs[runs["status"] == "ok"].to_dict("records"):
+        variant, path = (row["experiment"], row["variant"]), file_of(row["key"])
+        if variant not in found and path.exists():
+            found.add(variant)
+            yield {str(name): value for name, value in row.items()}, path
 
 
 def nothing(reason: str) -> Figure:

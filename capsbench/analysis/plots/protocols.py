@@ -18,7 +18,6 @@ OWN: dict[str, Callable[[Plan, Path | None, pd.DataFrame, Measures], Figure]] = 
     "perturbation": plot_perturbation,
     "segmentation": plot_segmentation,
 }
-OF_IMAGES = ("perturbation", "segmentation")  # which stand in run folders
 
 
 def plot_protocol(name: str, plan: Plan, results: Path | None, runs: pd.DataFrame, measures: Measures) -> Figure:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of
+from capsbench.analysis.plots.panels import Panel, first_seeds, lay_out, nothing, title_of
 from capsbench.analysis.plots.style import INK, SMALL, WIDTH, styled
 from capsbench.run.folder import RunFolder
 from capsbench.study import Plan
@@ -47,10 +47,7 @@ def plot_reconstructions(plan: Plan, results: Path | None, runs: pd.DataFrame) -
     if results is None:
         return nothing("reconstructions stand in run folders")
     found = []
-    for row in runs[runs["status"] == "ok"].drop_duplicates(["experiment", "variant"]).to_dict("records"):
-        path = RunFolder.of(results, plan.study.name, row["key"]).predictions_path
-        if not path.exists():
-            continue
+    for row, path in first_seeds(runs, lambda key: RunFolder.of(results, plan.study.name, key).predictions_path):
         with np.load(path) as arrays:
             if "sample_reconstructions" in arrays:
                 title = f"{title_of(plan, row['experiment'], runs)}: {row['label']}, seed {row['seed']}"

@@ -28,4 +28,5 @@ PLOTS: dict[str, Callable[[Plan, Path | None, pd.DataFrame], Figure]] = {
     "coupling_entropy": plot_coupling_entropy,
     "reconstructions": plot_reconstructions,
 }
-NEED_RUN_FOLDERS = ("learning_curves", "coupling_entropy", "reconstructions")
+OF_IMAGES = ("reconstructions", "perturbation", "segmentation")  # with plots of protocols
+NEED_RUN_FOLDERS = ("learning_curves", "coupling_entropy", *OF_IMAGES)

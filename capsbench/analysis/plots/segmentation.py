@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from capsbench.analysis.measures import Measures
-from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of
+from capsbench.analysis.plots.panels import Panel, first_seeds, lay_out, nothing, title_of
 from capsbench.analysis.plots.reconstructions import in_order_of, overlaid, strip
 from capsbench.analysis.plots.style import SMALL, WIDTH, styled
 from capsbench.run.folder import RunFolder
@@ -24,10 +24,12 @@ def plot_segmentation(plan: Plan, results: Path | None, runs: pd.DataFrame, meas
     if results is None:
         return nothing("masks stand in run folders")
     found = []
-    for row in runs[runs["status"] == "ok"].drop_duplicates(["experiment", "variant"]).to_dict("records"):
+    for row, path in first_seeds(
+        runs,
+        lambda key: RunFolder.of(results, plan.study.name, key).evaluation_path("segmentation").with_suffix(".npz"),
+    ):
         result = measures.get(row["key"], {}).get("segmentation", {})
-        path = RunFolder.of(results, plan.study.name, row["key"]).evaluation_path("segmentation").with_suffix(".npz")
-        if result.get("status") != "ok" or not path.exists():
+        if result.get("status") != "ok":
             continue
         with np.load(path, allow_pickle=False) as arrays:
             rows = _rows(result, arrays)

@@ -1,0 +1,177 @@
+"""A study that is trained in parts, whose parts meet in its reference."""
+
+import io
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+import yaml
+from hand_made import all_but, leave_items
+
+from capsbench.analysis.collect import collect, read_runs
+from capsbench.analysis.correct_bits import read_correct
+from capsbench.analysis.kept_runs import NAME, pack_runs, unpack_runs
+from capsbench.analysis.reference import seal, write_reference
+from capsbench.analysis.verify import verify
+from capsbench.cli.commands import main
+from capsbench.errors import InputError
+from capsbench.run.folder import RunFolder
+
+SAME = ("runs.csv", "correct.npz", "study.yaml", NAME)
+
+
+@pytest.fixture
+def train(plan, write_run):
+    """Leave run folders of some seeds; every run has an error of its own, and test items that give it."""
+
+    def leave(*seeds: int, more: int = 0, items: str = "f" * 64) -> None:
+        for number, run in enumerate(plan.runs):
+            if run.seed in seeds:
+                wrong = 7 + number + more
+                folder = write_run(run, error=wrong / 7)
+                leave_items(folder, all_but(wrong, 700, first=number), fingerprint=np.array(items))
+
+    return leave
+
+
+@pytest.fixture
+def refer(plan, results, tmp_path):
+    def write(name: str = "reference", unfinished: bool = False):
+        write_reference(plan, results, collect(plan, results), tmp_path / name, unfinished)
+        return tmp_path / name
+
+    return write
+
+
+def contents(folder) -> dict[str, bytes]:
+    tables = {path.name: path.read_bytes() for path in (folder / "tables").iterdir()}
+    return tables | {name: (folder / name).read_bytes() for name in SAME}
+
+
+def test_parts_give_the_reference_of_the_whole(train, refer, results, plan):
+    train(0, 1, 2)
+    whole = refer("whole")
+    shutil.rmtree(results)
+
+    train(0)
+    part = refer(unfinished=True)
+    rows = read_runs(part / "runs.csv")
+    assert rows["status"].tolist() == ["ok", "missing", "missing"] * 3
+    assert len(yaml.safe_load((part / "provenance.yaml").read_text())["runs"]) == 3
+    assert verify([part]).problems == []
+    shutil.rmtree(results)
+
+    train(1, 2)
+    assert contents(refer()) == contents(whole)
+    assert verify([part]).problems == []
+    abouts = [yaml.safe_load((folder / "provenance.yaml").read_text()) for folder in (part, whole)]
+    assert abouts[0] == abouts[1]
+    assert (part / "report.html").read_bytes() == (whole / "report.html").read_bytes()
+    for name in ("learning_curves", "coupling_entropy", "error_by_variant"):
+        assert (part / f"plots/{name}.svg").read_bytes() == (whole / f"plots/{name}.svg").read_bytes()
+
+
+def test_what_is_missing_must_be_allowed(train, refer, tmp_path, plan):
+    with pytest.raises(InputError, match=r"not finished: 9 of 9, the first is digits/capsnet-iterations1/seed0$"):
+        refer(unfinished=True)
+    train(0, 1)
+    with pytest.raises(InputError, match=r"not finished: 3 of 9.*seed2; --unfinished keeps the others"):
+        refer()
+    assert not (tmp_path / "reference").exists()
+
+
+def test_from_the_command_line(train, plan, results, capsys):
+    train(0, 2)
+    assert main(["reference", str(plan.path), "--results", str(results)]) == 2
+    assert main(["reference", str(plan.path), "--results", str(results), "--unfinished"]) == 0
+    shutil.rmtree(results / "small_study")
+    train(1)
+    assert main(["reference", str(plan.path), "--results", str(results)]) == 0
+    said = "".join(capsys.readouterr())
+    assert f"6 runs stay from before; the others are those of {results / 'small_study'}" in said
+
+
+def test_a_run_that_was_trained_again_takes_the_place_of_the_kept_one(train, refer, results):
+    train(0, 1, 2)
+    before = read_runs(refer() / "runs.csv")
+    shutil.rmtree(results)
+    train(1, more=70)
+    target = refer()
+    after = read_runs(target / "runs.csv")
+    raised = after["seed"] == 1
+    assert np.allclose((after["test_error"] - before["test_error"])[raised], 10)
+    assert after[~raised].equals(before[~raised])
+    assert all((~items).sum() in range(7, 90) for items in read_correct(target / "correct.npz").right.values())
+    assert verify([target]).problems == []
+
+
+def test_runs_that_the_study_has_changed_do_not_stay(train, refer, results, make_plan, study_text, tmp_path):
+    train(0, 1, 2)
+    refer()
+    shutil.rmtree(results)
+    train(0)
+    longer = make_plan(study_text.replace("epochs: 2", "epochs: 3"))
+    with pytest.raises(InputError, match="not finished: 9 of 9"):
+        write_reference(longer, results, collect(longer, results), tmp_path / "reference", unfinished=True)
+
+
+def test_parts_are_tested_on_the_same_items(train, refer, results, tmp_path):
+    train(0)
+    before = contents(refer(unfinished=True))
+    shutil.rmtree(results)
+    train(1, 2, items="e" * 64)
+    with pytest.raises(InputError, match="digits: the runs here were tested on other items"):
+        refer()
+    assert contents(tmp_path / "reference") == before
+
+
+def test_a_row_that_is_not_what_was_kept_is_named(train, refer):
+    train(0, 1, 2)
+    target = refer()
+    text = (target / "runs.csv").read_text()
+    changed = text.replace(",1158,", ",1159,", 1)
+    (target / "runs.csv").write_text(changed)
+    seal(target)
+    (line, *_) = verify([target]).problems
+    assert line == (
+        f"{target / 'runs.csv'}: digits/capsnet-iterations1/seed0: train_images is 1159, not 1158, which {NAME} has"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", None])
+def test_a_damaged_file_is_named(train, refer, content):
+    train(0, 1, 2)
+    target = refer()
+    whole = (target / NAME).read_bytes()
+    (target / NAME).write_bytes(whole[: len(whole) // 2] if content is None else content)
+    assert any(f"{NAME}: damaged" in line for line in verify([target]).problems)
+
+
+def test_nothing_is_written_outside_the_folders_of_runs(plan, train, results, tmp_path):
+    """Of an archive that others made, only what belongs to a run of the study is taken."""
+    train(0)
+    run = plan.runs[0]
+    folder = RunFolder.of(results, run.study, run.key)
+    (folder.path / "evaluations/more").mkdir()
+    (folder.path / "evaluations/more/x.json").write_text("{}")
+    keys = [run.key]
+    pack_runs(plan, results, keys, tmp_path)
+    content = io.BytesIO()
+    with tarfile.open(tmp_path / NAME) as plain, tarfile.open(fileobj=content, mode="w:xz") as archive:
+        for member in plain:
+            archive.addfile(member, plain.extractfile(member))
+        odd = ("../../escaped.json", "/tmp/escaped", f"{run.key}/../run.yaml", f"{run.key}/model.pt", "a/b/c/run.yaml")
+        for name in odd:
+            archive.addfile(tarfile.TarInfo(name))
+        link = tarfile.TarInfo(f"{run.key}/metrics.csv")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    (tmp_path / NAME).write_bytes(content.getvalue())
+    out = tmp_path / "out"
+    assert unpack_runs(plan, tmp_path / NAME, out) == {run.key}
+    found = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    below = f"small_study/runs/{run.key}"
+    names = ("run.yaml", "metrics.csv", *(f"evaluations/{n}.json" for n in ("accuracy", "familiar", "reconstruction")))
+    assert found == {f"{below}/{name}" for name in names}
+    assert not (out / below / "metrics.csv").is_symlink()
