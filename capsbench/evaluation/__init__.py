@@ -18,8 +18,8 @@ Facts that a protocol is registered with:
 - `alone`: nothing else may run on the machine meanwhile.
 - `beside`: its option that names a variant whose network it needs as well, see `Context.trained`.
 - `shows`: numbers of its table, with the headings of their columns.
-- `draws`: that it has a plot: "curves", which are drawn from the list `curves` of its result (see `curve`), or "own",
-  which a file of capsbench.analysis.plots draws under its name.
+- `draws`: that it has a plot: "curves", drawn from the list `curves` of its result (see `curve`), "values", drawn from
+  the numbers that `shows` names, or "own", which a file of capsbench.analysis.plots draws under its name.
 """
 
 import functools

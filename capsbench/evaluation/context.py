@@ -16,7 +16,7 @@ from capsbench.evaluation.predictions import Predictions, collect_predictions
 from capsbench.models import Network, build_model
 from capsbench.run.folder import RunFolder
 from capsbench.run.load import load_weights
-from capsbench.streams import stream
+from capsbench.streams import stream, stream_seed
 from capsbench.study import Run, Split
 
 Made = TypeVar("Made")
@@ -83,6 +83,14 @@ class Context:
         shape, classes = self.run.data.image_shape, self.run.data.facts.num_classes
         model = build_model(config["model"], shape, classes, **config["options"])
         load_weights(model, folder.model_path)
+        return model.to(self.device).eval()
+
+    def untrained(self) -> Network:
+        """Return the network as it was before its training, on the device."""
+        run = self.run
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_seed(run.seed, "initialisation"))
+            model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
         return model.to(self.device).eval()
 
     def rng(self) -> torch.Generator:

@@ -20,6 +20,7 @@ LEAST, MOST = 5, 200
     split=None,
     alone=True,
     title="cost of a network",
+    draws="values",
     shows={
         "forward_ms": "forward (ms)", "training_step_ms": "training step (ms)",
         "training_images_per_second": "trained images per second", "training_memory_mb": "memory in training (MB)",

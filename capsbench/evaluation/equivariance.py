@@ -46,6 +46,7 @@ class Moved(NamedTuple):
 @PROTOCOLS.register(
     "equivariance",
     split="test",
+    draws="values",
     shows={
         "translation_r2": "R2 of translation",
         "rotation_r2": "R2 of rotation",

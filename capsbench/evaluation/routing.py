@@ -25,6 +25,10 @@ from capsbench.run.metrics import coupling_entropy
 DEAD = 0.01  # a capsule whose activation is nowhere higher
 OWNED = 0.5  # a child has a parent of its own that gets more than this of it
 UNIFORM, TAKES_ALL, NOTHING_TAKEN = 0.99, 0.9, 0.1
+_DRAWN = {
+    "entropy": "coupling entropy (1: uniform)", "agreement": "agreement (cosine)",
+    "dead_children": "dead children (%)", "dead_parents": "dead parents (%)",
+}  # fmt: skip
 
 
 @PROTOCOLS.register(
@@ -97,14 +101,15 @@ def routing(
 
 
 def _curves(rows: list[dict[str, Any]], layer: str) -> list[dict[str, Any]]:
-    """Draw error, entropy and agreement of the class layer over iterations."""
+    """Draw error, depth of the tree, and what the class layer does, over iterations."""
     x, label = [row["iterations"] for row in rows], "routing iterations at test time"
     found = [curve("error", x, [row["error"] for row in rows], x_label=label, y_label="error (%)")]
-    for name, text in (("entropy", "coupling entropy (1: uniform)"), ("agreement", "agreement (cosine)")):
+    for name, text in _DRAWN.items():
         values = [row["layers"][layer][name] for row in rows]
         if all(value is not None for value in values):
             found.append(curve(name, x, values, x_label=label, y_label=text))
-    return found
+    depths = [row["tree_depth"] for row in rows]
+    return [*found, curve("tree_depth", x, depths, x_label=label, y_label="layers with a parent each")]
 
 
 def layer_numbers(parts: list[RoutedLayer]) -> dict[str, float | None]:

@@ -190,8 +190,12 @@ def test_the_sweep_as_trained_is_accuracy_and_its_first_step_uniform():
     first, last = rows[0]["layers"]["routing"], rows[3]["layers"]["routing"]
     assert first["entropy"] == pytest.approx(1, abs=1e-5) and found["error_at_one"] == rows[0]["error"]
     assert last["entropy"] < 0.99 and last["agreement"] > first["agreement"]  # what routing by agreement is for
-    assert [curve["name"] for curve in found["curves"]] == ["error", "entropy", "agreement"]
-    assert found["curves"][0]["y"] == [row["error"] for row in rows]
+    drawn = {curve["name"]: curve["y"] for curve in found["curves"]}
+    layers = [row["layers"]["routing"] for row in rows]
+    assert list(drawn) == ["error", "entropy", "agreement", "dead_children", "dead_parents", "tree_depth"]
+    assert drawn["error"] == [row["error"] for row in rows]
+    assert drawn["tree_depth"] == [row["tree_depth"] for row in rows]
+    assert drawn["dead_parents"] == [layer["dead_parents"] for layer in layers]
     assert found["entropy"] == rows[2]["layers"]["routing"]["entropy"]
 
 

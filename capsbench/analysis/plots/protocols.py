@@ -1,4 +1,4 @@
-"""Plots of protocols: curves where a protocol gives them, else a figure of its own."""
+"""Plots of protocols: curves or values where a protocol gives them, else a figure of its own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +11,8 @@ from capsbench.analysis.plots.confusion import plot_confusion
 from capsbench.analysis.plots.measured import plot_measured
 from capsbench.analysis.plots.perturbation import plot_perturbation
 from capsbench.analysis.plots.segmentation import plot_segmentation
+from capsbench.analysis.plots.values import plot_values
+from capsbench.registry import PROTOCOLS
 from capsbench.study import Plan
 
 OWN: dict[str, Callable[[Plan, Path | None, pd.DataFrame, Measures], Figure]] = {
@@ -24,4 +26,6 @@ def plot_protocol(name: str, plan: Plan, results: Path | None, runs: pd.DataFram
     """Draw the plot of a protocol that is registered with `draws`."""
     if name in OWN:
         return OWN[name](plan, results, runs, measures)
+    if PROTOCOLS[name].facts["draws"] == "values":
+        return plot_values(name, plan, runs, measures)
     return plot_measured(name, plan, runs, measures)

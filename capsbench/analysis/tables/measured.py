@@ -1,6 +1,7 @@
 """The table of a protocol beyond the error: its numbers for each network, beside the test error."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ def measured_table(table: str, source: Source) -> Table:
     protocol, measures = PROTOCOLS[name], source.measures
     shows: Mapping[str, str] = protocol.facts["shows"]
     heads = headings(source)
-    grids, rows_of_csv, reasons = [], [], dict[str, list[str]]()
+    grids, rows_of_csv, reasons, said = [], [], dict[str, list[str]](), dict[str, list[str]]()
     for experiment in source.plan.study.experiments:
         rows = []
         for cell in (cell for cell in source.cells if cell.experiment == experiment):
@@ -48,6 +49,9 @@ def measured_table(table: str, source: Source) -> Table:
             ended = [result for result in found if result["status"] == "ok"]
             for reason in dict.fromkeys(r.get("reason", "") for r in found if r["status"] != "ok"):
                 reasons.setdefault(reason, []).append(f"{cell.label} ({experiment})")
+            for text, count in Counter(text for result in ended for text in _in_words(result)).items():
+                which = "" if count == cell.planned else f", {count} of {cell.planned}"
+                said.setdefault(text, []).append(f"{cell.label} ({experiment}{which})")
             rows_of_csv.append(_numbers(cell, ended, shows))
             if ended:
                 rows.append(_row(cell, ended, shows))
@@ -59,7 +63,8 @@ def measured_table(table: str, source: Source) -> Table:
         "standard deviation over the seeds; n: seeds with a result."
     )
     grids = grids or [Grid("", ("network",), ())]
-    notes = (*_settings(name, measures), *_reasons(reasons))
+    in_words = [f"{text[0].upper()}{text[1:]}: {', '.join(networks)}." for text, networks in said.items()]
+    notes = (*_settings(name, measures), *in_words, *_reasons(reasons))
     return Table(
         table, protocol.title[0].upper() + protocol.title[1:], caption, tuple(grids), notes, pd.DataFrame(rows_of_csv)
     )
@@ -94,6 +99,12 @@ def _numbers(cell: Cell, found: Sequence[Mapping[str, Any]], shows: Mapping[str,
         summary = summarise(_values(found, key))
         row |= {key: summary.mean, f"{key}_std": summary.std}
     return row
+
+
+def _in_words(result: Mapping[str, Any]) -> list[str]:
+    """Return what a result says besides numbers: what a layer has become, or that the machine was busy."""
+    warning = result.get("conditions", {}).get("warning", "").split(":")[0]
+    return [*result.get("in_words", ()), *([warning] if warning else ())]
 
 
 def _settings(name: str, measures: Measures) -> list[str]:

@@ -5,6 +5,7 @@ import pytest
 from capsbench.analysis.collect import collect
 from capsbench.analysis.plots import write_plots
 from capsbench.analysis.plots.measured import plot_measured
+from capsbench.analysis.plots.values import plot_values
 from capsbench.analysis.tables import build_tables, table_names
 from capsbench.analysis.tables.measured import spread_text
 from capsbench.analysis.tables.text import MISSING
@@ -81,6 +82,17 @@ def test_notes_say_where_it_does_not_apply_and_under_which_options(tables):
     assert "images 50" in notes
 
 
+def test_notes_say_what_became_of_a_layer_and_where_the_machine_was_busy(plan, measures, results):
+    for run in plan.runs:
+        found = measures.get(run.key, {}).get("routing", {})
+        if found.get("status") == "ok":
+            found["in_words"] = ["the couplings are uniform"] if run.seed else []
+            found["conditions"] = {"warning": "the machine was busy: a load of 9.0 on 2 cores"} | {"threads": 1}
+    notes = build_tables(plan, collect(plan, results), measures=measures)["protocol-routing"].notes
+    assert "The couplings are uniform: capsules (digits, 2 of 3)." in notes
+    assert "The machine was busy: capsules (digits)." in notes
+
+
 def test_a_protocol_without_results_gives_a_table_without_rows(tables):
     assert all(not grid.rows for grid in tables["protocol-transforms"].grids)
 
@@ -127,6 +139,49 @@ def test_seeds_with_other_x_have_lines_of_their_own(plan, measures, results):
             found["routing"]["curves"][0]["x"] = [1 + place, 5, 6]
     (axis,) = plot_measured("routing", plan, collect(plan, results), measures).axes
     assert len(axis.lines) == 3 and not axis.collections
+
+
+@pytest.fixture
+def probed(plan, measures):
+    """Probes of capsules and of the CNN on digits; an untrained CNN was not probed."""
+    for run in plan.runs:
+        if run.key in measures:
+            found = {"status": "ok", "accuracy": 90.0 + run.seed, "untrained_accuracy": 60.0, "network_accuracy": 91}
+            if run.variant == "cnn":
+                found = {"status": "ok", "accuracy": 80.0, "untrained_accuracy": None}
+            measures[run.key]["linear_probe"] = found
+    return measures
+
+
+def test_numbers_without_curves_have_axes_each_and_a_row_per_network(plan, probed, results):
+    figure = plot_values("linear_probe", plan, collect(plan, results), probed)
+    axes = {axis.get_title(loc="left").replace("\n", " "): axis for axis in figure.axes}
+    assert list(axes) == ["on poses or features (%)", "of an untrained copy (%)", "itself (%)"]
+    first = axes["on poses or features (%)"]
+    points = {line.get_label(): line for line in first.lines if line.get_label() in ("caps", "cnn")}
+    assert list(points["caps"].get_xdata()) == [90, 91, 92] and list(points["cnn"].get_xdata()) == [80, 80, 80]
+    assert [float(line.get_xdata()[0]) for line in first.lines if line.get_label().startswith("_")] == [91, 80]
+    assert [text.get_text() for text in first.get_yticklabels()] == ["capsules", "CNN"]
+    rows = [float(points[name].get_ydata()[0]) for name in ("caps", "cnn")]
+    assert list(first.get_yticks()) == rows and rows[0] < rows[1] and first.yaxis_inverted()
+    untrained = axes["of an untrained copy (%)"]
+    assert [len(line.get_xdata()) for line in untrained.lines if line.get_label() in ("caps", "cnn")] == [3, 0]
+    assert len({axis.get_xlim() for axis in axes.values()}) == 1  # all in %
+
+
+def test_a_unit_whose_values_span_much_has_a_logarithmic_axis(plan, measures, results):
+    for place, run in enumerate(run for run in plan.runs if run.key in measures):
+        times = {"forward_ms": 1.0 + 9 * place, "training_step_ms": 100.0, "training_memory_mb": 50.0 + place}
+        measures[run.key]["cost"] = {"status": "ok", **times}
+    figure = plot_values("cost", plan, collect(plan, results), measures)
+    scales = {axis.get_title(loc="left").replace("\n", " "): axis for axis in figure.axes}
+    assert scales["forward (ms)"].get_xscale() == scales["training step (ms)"].get_xscale() == "log"
+    assert scales["memory in training (MB)"].get_xscale() == "linear"
+    assert scales["forward (ms)"].get_xlim() != scales["memory in training (MB)"].get_xlim()
+
+
+def test_values_that_nobody_has_are_said_to_be_missing(plan, measures, results):
+    assert "no finished run" in plot_values("cost", plan, collect(plan, results), measures).axes[0].texts[0].get_text()
 
 
 def test_plots_of_protocols_are_written_with_the_others(plan, measures, results):
