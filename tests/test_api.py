@@ -234,8 +234,8 @@ def cut(path: Path) -> None:
 
 
 def change_record(folder: Path, **changes: object) -> None:
-    path = folder / "run.yaml"
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
+    run = RunFolder(folder)
+    run.write_record({**run.read_record(), **changes})
 
 
 def options_of_another_version(folder: Path) -> None:
@@ -257,9 +257,9 @@ def weights_of_another_network(folder: Path) -> None:
         (lambda folder: change_record(folder, config={}), ["run.yaml", "another version"]),
         (options_of_another_version, ["another version", "decoder_hidden"]),
         (lambda folder: (folder / "model.pt").unlink(), ["model.pt", "train the run again"]),
-        (lambda folder: cut(folder / "model.pt"), ["model.pt", "damaged"]),
-        (lambda folder: (folder / "model.pt").write_bytes(b""), ["model.pt", "damaged"]),
-        (weights_of_another_network, ["model.pt", "another network"]),
+        (lambda folder: cut(folder / "model.pt"), ["model.pt", "is not the file"]),
+        (lambda folder: (folder / "model.pt").write_bytes(b""), ["model.pt", "is not the file"]),
+        (weights_of_another_network, ["model.pt", "is not the file that this run wrote"]),
     ],
     ids=["no record", "record", "running", "failed", "no config", "old options", "no weights", "cut", "empty", "other"],
 )
@@ -275,9 +275,9 @@ def test_what_is_no_finished_run_is_one_line(copied, damage, words):
     ("name", "damage", "words"),
     [
         ("predictions", lambda folder: (folder / "predictions.npz").unlink(), "not evaluated yet.*capsbench evaluate"),
-        ("predictions", lambda folder: cut(folder / "predictions.npz"), "predictions.npz: damaged"),
+        ("predictions", lambda folder: cut(folder / "predictions.npz"), "predictions.npz: is not the file"),
         ("metrics", lambda folder: (folder / "metrics.csv").unlink(), "metrics.csv: not there"),
-        ("metrics", lambda folder: (folder / "metrics.csv").write_text(""), "metrics.csv: damaged"),
+        ("metrics", lambda folder: (folder / "metrics.csv").write_text(""), "metrics.csv: is not the file"),
         (
             "evaluations",
             lambda folder: (folder / "evaluations/accuracy.json").write_text("{"),
@@ -370,7 +370,7 @@ def test_the_package_has_a_version_and_says_that_it_is_typed():
 
 
 def test_a_run_that_diverged_loads_with_what_there_is(copied):
-    change_record(copied, status="diverged")
+    change_record(copied, status="diverged", files={})
     np.savez(copied / "predictions.npz")
     run = capsbench.load_run(copied)
     assert run.record["status"] == "diverged"

@@ -16,6 +16,8 @@ from capsbench.analysis.verdicts import Ends, Target, Verdict, judge
 from capsbench.run.match import ROUNDING, TOLERANCE
 from capsbench.study import Plan, Run
 
+_SHARED = {"code": "versions of the code", "training_data": "training sets"}  # by all seeds of a cell
+
 
 @dataclass(frozen=True)
 class Matching:
@@ -38,7 +40,8 @@ class Cell:
     error in % by seed, of the runs that ended; familiar, per_digit: likewise, empty where the task has none. summary:
     of the errors. sampling_error: standard error in points from the draw of the test items, see `error_of_sampling`.
     published: the value beside them, None where papers have none. deviations: what keeps the two from being compared,
-    a short phrase each. unofficial: files that are not the official ones. parameters, seconds of training,
+    a short phrase each. unofficial: files that are not the official ones. mixed: in what the seeds differ besides their
+    draws, which they should not. parameters, seconds of training,
     images_per_second: means over the runs, nan where there is none. keys: of all planned runs.
     """
 
@@ -58,6 +61,7 @@ class Cell:
     verdict: Verdict
     deviations: tuple[str, ...]
     unofficial: tuple[str, ...]
+    mixed: tuple[str, ...]
     matching: Matching | None
     parameters: float
     seconds: float
@@ -140,6 +144,7 @@ def _cell(run: Run, plan: Plan, runs: pd.DataFrame) -> Cell:
         verdict=_verdict(run, ends, published, reasons, sampling_error),
         deviations=tuple(reasons),
         unofficial=unofficial,
+        mixed=_mixed(done),
         matching=matching,
         **{name: _mean(done, name) for name in ("parameters", "seconds", "images_per_second")},
     )
@@ -219,6 +224,17 @@ def _unofficial(done: pd.DataFrame) -> tuple[str, ...]:
     """Return the lines about files that are not official, each once, over all seeds of a cell."""
     found: Any = done["unofficial"].dropna() if "unofficial" in done else []
     return tuple(dict.fromkeys(line for lines in found for line in lines.split("; ") if line))
+
+
+def _mixed(done: pd.DataFrame) -> tuple[str, ...]:
+    """Say what is not the same in all seeds of a cell: "2 versions of the code (seeds 0, 1; 2)"."""
+    found = []
+    for column, what in _SHARED.items():
+        known = done.dropna(subset=column) if column in done else done.head(0)
+        seeds = [", ".join(map(str, own["seed"])) for _, own in known.groupby(column, sort=False)]
+        if len(seeds) > 1:
+            found.append(f"{len(seeds)} {what} (seeds {'; '.join(seeds)})")
+    return tuple(found)
 
 
 def _diagnostics(stuck: pd.DataFrame) -> str:

@@ -2,7 +2,6 @@
 
 import ast
 import csv
-import json
 import math
 import re
 from collections import Counter
@@ -25,7 +24,7 @@ NUMBERS = (
 )  # fmt: skip
 _OF_THE_STUDY = ("study", "experiment", "data_set", "variant", "label", "model", "seed")
 _IN_FRONT = (*_OF_THE_STUDY, "status", "key", *NUMBERS, "unofficial", "commit")
-_AT_THE_END = ("matched_to", "overshoot", "match_tolerance", "stuck_at_chance", "diagnostics")
+_AT_THE_END = ("matched_to", "overshoot", "match_tolerance", "stuck_at_chance", "diagnostics", "code", "training_data")
 _WHOLE, _DECIMAL = re.compile(r"[-+]?\d+"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?inf")
 _NUMBERS_OF_A_ROW = {"seed", "overshoot", "match_tolerance", *NUMBERS}
 _TEXTS = {*_IN_FRONT, *_AT_THE_END} - _NUMBERS_OF_A_ROW - {"stuck_at_chance"}
@@ -45,7 +44,9 @@ def collect(plan: Plan, results: Path) -> pd.DataFrame:
     with dotted names for groups: option.routing, option.routing.iterations. After them, matched_to: the run at whose
     familiar error this one stopped; overshoot: how far its own was below that when it stopped, in points;
     match_tolerance: up to which distance the two count as equal;
-    stuck_at_chance, with the diagnostics in words. What is not there is NaN.
+    stuck_at_chance, with the diagnostics in words. code, training_data: hashes of the code that trained and of the
+    training set as read, the same in all seeds of a variant unless something changed between them. What is not there
+    is NaN.
     """
     labels = _labels(plan)
     return _frame([_row(run, labels, RunFolder.of(results, run.study, run.key)) for run in plan.runs])
@@ -119,9 +120,10 @@ def learning_curves(plan: Plan, results: Path) -> pd.DataFrame:
     frames = []
     for run in plan.runs:
         folder = RunFolder.of(results, run.study, run.key)
-        record = folder.read_record()
-        ended = record and record["status"] == "ok" and record["digest"] == run.digest
+        record = folder.read_record() or {"status": "missing"}
+        ended = record["status"] == "ok" and record["digest"] == run.digest
         if ended and folder.metrics_path.exists():
+            folder.check(folder.metrics_path, record)
             frame = pd.read_csv(folder.metrics_path)
             label = labels[run.experiment, run.variant]
             frames.append(frame.assign(experiment=run.experiment, variant=run.variant, label=label, seed=run.seed))
@@ -163,7 +165,7 @@ def _row(run: Run, labels: dict[tuple[str, str], str], folder: RunFolder) -> dic
         status = "missing"
     numbers: dict[str, Any] = {}
     if status == "ok":
-        accuracy = _evaluation(folder, "accuracy", record["started"])
+        accuracy = folder.read_evaluation("accuracy", record)
         if accuracy.get("status") == "ok":
             numbers = _numbers(folder, record, accuracy) | _end_of_training(record)
         else:
@@ -179,14 +181,16 @@ def _numbers(folder: RunFolder, record: dict[str, Any], accuracy: dict[str, Any]
         "test_error": accuracy["error"],
         "test_images": accuracy["images"],
         "per_digit_error": accuracy.get("per_digit_error"),
-        "familiar_error": _evaluation(folder, "familiar", record["started"]).get("error"),
-        "squared_error": _evaluation(folder, "reconstruction", record["started"]).get("squared_error"),
+        "familiar_error": folder.read_evaluation("familiar", record).get("error"),
+        "squared_error": folder.read_evaluation("reconstruction", record).get("squared_error"),
         **{name: record[name] for name in ("parameters", "seconds", "epochs")},
         **{name: record.get(name) for name in ("steps", "peak_memory_mb", "multiply_adds")},
         "train_images": data["train_images"],
         "images_per_second": images / max(record["seconds"], 1e-9),
         "unofficial": "; ".join(dict.fromkeys(data["unofficial"] + accuracy["unofficial"])),
         "commit": record["commit"],
+        "code": record.get("code"),
+        "training_data": data["fingerprint"][:16],
     }
 
 
@@ -200,16 +204,6 @@ def _end_of_training(record: dict[str, Any]) -> dict[str, Any]:
         "stuck_at_chance": stuck,
         "diagnostics": diagnostics_in_words(record.get("diagnostics")) or None if stuck else None,
     }
-
-
-def _evaluation(folder: RunFolder, protocol: str, training_started: str) -> dict[str, Any]:
-    """Read the result of a protocol; empty if there is none, or if it belongs to an earlier training of the run."""
-    path = folder.evaluation_path(protocol)
-    try:
-        found = json.loads(path.read_text()) if path.exists() else {}
-    except ValueError:
-        raise InputError(f"{path}: damaged; delete it and evaluate the run again") from None
-    return found if found.get("training_started") == training_started else {}
 
 
 def _frame(rows: list[dict[str, Any]], options: Iterable[str] = ()) -> pd.DataFrame:

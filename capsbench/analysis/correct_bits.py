@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -94,7 +95,9 @@ def read_predictions(plan: Plan, results: Path) -> Correct:
     mixed: dict[str, str] = {}
     for run in plan.runs:
         folder = RunFolder.of(results, run.study, run.key)
-        arrays = _predictions(folder) if _ended(folder, run) else {}
+        record = folder.read_record()
+        ended = record is not None and record["status"] == "ok" and record["digest"] == run.digest
+        arrays = _predictions(folder, record) if record is not None and ended else {}
         if not {"scores", "labels"} <= arrays.keys():
             continue
         right[run.key] = _right(arrays["scores"], arrays["labels"])
@@ -161,13 +164,9 @@ def _right(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return same.numpy()
 
 
-def _ended(folder: RunFolder, run: Run) -> bool:
-    record = folder.read_record()
-    return record is not None and record["status"] == "ok" and record["digest"] == run.digest
-
-
-def _predictions(folder: RunFolder) -> dict[str, np.ndarray]:
+def _predictions(folder: RunFolder, record: Mapping[str, Any]) -> dict[str, np.ndarray]:
     path = folder.predictions_path
+    folder.check(path, record)
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in _NEEDED if name in arrays.files}

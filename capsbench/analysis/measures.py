@@ -12,6 +12,7 @@ from capsbench.study import Plan
 NAME = "measures.json"
 IN_RUNS = ("accuracy", "familiar", "reconstruction")  # protocols whose numbers are columns of runs.csv
 
+_ABOUT = ("training_started", "commit", "weights")
 Measures = Mapping[str, Mapping[str, Mapping[str, Any]]]  # key of a run -> protocol -> result
 
 
@@ -40,17 +41,10 @@ def read_measures(plan: Plan, results: Path) -> Measures:
         if record is None or record["status"] != "ok" or record["digest"] != run.digest:
             continue
         for name in wanted[run.experiment]:
-            path = folder.evaluation_path(name)
-            if not path.exists():
-                continue
-            try:
-                result = json.loads(path.read_text(encoding="utf-8"))
-                started = result.pop("training_started")
-            except (ValueError, KeyError, AttributeError):
-                raise InputError(f"{path}: damaged; delete it and evaluate the run again") from None
-            result.pop("commit", None)
-            if started == record["started"] and result["status"] in ("ok", "not applicable"):
-                found.setdefault(run.key, {})[name] = result
+            result = folder.read_evaluation(name, record)
+            if result.get("status") in ("ok", "not applicable"):
+                kept = {key: value for key, value in result.items() if key not in _ABOUT}
+                found.setdefault(run.key, {})[name] = kept
     return found
 
 

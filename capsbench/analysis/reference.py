@@ -7,7 +7,6 @@ reference part by part.
 
 import csv
 import hashlib
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Set
@@ -88,7 +87,7 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path,
             "study_commit": committed,
             "summary": summarise_provenance(plan, gathered),
             "runs": [
-                {name: record[name] for name in _OF_A_RUN if name in record} | _evaluated(plan, gathered, key)
+                {name: record[name] for name in _OF_A_RUN if name in record} | _evaluated(plan, gathered, key, record)
                 for key, record in records.items()
             ],
         }
@@ -267,12 +266,12 @@ def _study_commit(plan: Plan) -> str:
     return found
 
 
-def _evaluated(plan: Plan, results: Path, key: str) -> dict[str, Any]:
+def _evaluated(plan: Plan, results: Path, key: str, record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the errors of a run, and the commit that measured them."""
     found: dict[str, Any] = {}
     for protocol, name in {"accuracy": "test_error", "familiar": "familiar_error"}.items():
-        path = RunFolder.of(results, plan.study.name, key).evaluation_path(protocol)
-        result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        folder = RunFolder.of(results, plan.study.name, key)
+        result = folder.read_evaluation(protocol, record)
         if protocol == "accuracy":
             found["evaluation_commit"] = result.get("commit", _UNKNOWN)
         if result.get("status") == "ok":

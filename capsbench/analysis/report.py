@@ -1,6 +1,5 @@
 """A page per study: what it shows, verdicts, plots, all runs, provenance, in one file that opens anywhere."""
 
-import json
 from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from pathlib import Path
@@ -108,12 +107,10 @@ def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
 
 
 def _facts(data: str, record: Mapping[str, Any], folder: RunFolder) -> dict[str, str]:
-    machine, path = record["machine"], folder.evaluation_path("accuracy")
-    evaluated = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    of_this = evaluated.get("training_started") == record["started"]
+    machine, evaluated = record["machine"], folder.read_evaluation("accuracy", record)
     return {
         "commit": record["commit"],
-        "evaluation commit": evaluated.get("commit", "") if of_this else "",
+        "evaluation commit": evaluated.get("commit", ""),
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         "machine": f"{machine['device']}; {machine['system']} {machine['release']} {machine['architecture']}",
         f"fingerprint of the training set as read ({data})": record["data"]["fingerprint"],

@@ -38,7 +38,7 @@ from capsbench.models import build_model
 from capsbench.registry import PROTOCOLS, Options
 from capsbench.run import provenance
 from capsbench.run.device import claimed_device
-from capsbench.run.folder import RunFolder, write_json, write_whole
+from capsbench.run.folder import RunFolder, sha256, write_whole
 from capsbench.run.load import load_weights
 from capsbench.study import Run, Split
 
@@ -75,15 +75,18 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str | Opti
         found: dict[str, Result] = {options.name: {"status": "diverged"} for options in chosen}
     else:
         with claimed_device(run.training.device) as device:
-            context = _context(run, folder, device, results, root)
+            context = _context(run, folder, record, device, results, root)
             found = {options.name: _measured(context, options) for options in chosen}
             if shared:
                 scored = _scored(context)
-                _note_items(folder, record, context, found)
-    # of which training: see analysis.collect
-    about = {"commit": provenance.commit(), "training_started": record["started"]}
+                _note_items(record, context)
     if shared:
         write_whole(folder.predictions_path, functools.partial(_save, arrays=scored))
+        provenance.note_files(record, folder.predictions_path)
+        folder.write_record(record)
+    # of which training: see RunFolder.read_evaluation
+    weights = record.get("files", {}).get(folder.model_path.name) or sha256(folder.model_path)
+    about = {"commit": provenance.commit(), "training_started": record["started"], "weights": weights}
     for name in found:
         arrays = {key: value for key, value in found[name].items() if isinstance(value, np.ndarray)}
         found[name] = {key: value for key, value in found[name].items() if key not in arrays} | about
@@ -92,7 +95,7 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str | Opti
             write_whole(path.with_suffix(".npz"), functools.partial(_save, arrays=arrays))
         else:
             path.with_suffix(".npz").unlink(missing_ok=True)
-        write_json(path, found[name])
+        folder.write_evaluation(name, found[name])
     return found
 
 
@@ -106,9 +109,12 @@ def _finished_record(folder: RunFolder, run: Run) -> dict[str, Any]:
     return record
 
 
-def _context(run: Run, folder: RunFolder, device: torch.device, results: Path, root: Path) -> Context:
+def _context(
+    run: Run, folder: RunFolder, record: Mapping[str, Any], device: torch.device, results: Path, root: Path
+) -> Context:
     torch.set_num_threads(run.training.threads)
     model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
+    folder.check(folder.model_path, record)
     load_weights(model, folder.model_path)
     return Context(run, model.to(device).eval(), device, results, root)
 
@@ -139,8 +145,8 @@ def _scored(context: Context) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _note_items(folder: RunFolder, record: dict[str, Any], context: Context, found: Mapping[str, Result]) -> None:
-    """Write into run.yaml on which files and items the run was tested."""
+def _note_items(record: dict[str, Any], context: Context) -> None:
+    """Note on which files and items the run was tested."""
     data = record["data"]
     splits: list[Split] = ["test", "familiar"] if context.run.data.has_familiar_test else ["test"]
     for split in splits:
@@ -148,7 +154,6 @@ def _note_items(folder: RunFolder, record: dict[str, Any], context: Context, fou
         data["unofficial"] = list(dict.fromkeys([*data["unofficial"], *raw.unofficial]))
         data.setdefault("files", {}).update(raw.files)
         data.setdefault("shown", {})[split] = context.items(split).fingerprint
-    folder.write_record(record)
 
 
 def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -82,6 +82,7 @@ class Context:
         config = record["config"]
         shape, classes = self.run.data.image_shape, self.run.data.facts.num_classes
         model = build_model(config["model"], shape, classes, **config["options"])
+        folder.check(folder.model_path, record)
         load_weights(model, folder.model_path)
         return model.to(self.device).eval()
 

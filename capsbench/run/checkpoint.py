@@ -1,6 +1,7 @@
 """Checkpoints: where a run continues after an interruption, and with what."""
 
 import logging
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -45,7 +46,7 @@ def resume(folder: RunFolder, identity: Mapping[str, Any], state: State) -> None
         return
     device = next(state.model.parameters()).device
     try:
-        saved = torch.load(folder.checkpoint_path, map_location=device, weights_only=True)
+        saved = load_tensors(folder.checkpoint_path, device)
     except Exception:  # torch raises many kinds for a torn file
         log.warning("the checkpoint is damaged: training starts afresh")
         return
@@ -67,6 +68,17 @@ def save_checkpoint(folder: RunFolder, identity: Mapping[str, Any], state: State
         "best": state.best, "optimizer": None if finished else state.optimizer.state_dict(),
     }  # fmt: skip
     save_tensors(folder.checkpoint_path, content)
+
+
+def load_tensors(path: Path, device: torch.device | str = "cpu") -> Any:
+    """Load what `save_tensors` wrote. Raises ValueError for a file whose checksums are wrong, torch's own for others.
+
+    torch.load does not look at the checksums of its archive: a flipped bit would come back as another weight.
+    """
+    with zipfile.ZipFile(path) as archive:
+        if (wrong := archive.testzip()) is not None:
+            raise ValueError(f"the checksum of {wrong} is wrong")
+    return torch.load(path, map_location=device, weights_only=True)
 
 
 def save_tensors(path: Path, content: Mapping[str, Any]) -> None:

@@ -6,8 +6,13 @@ model.pt                the weights (of the best validation epoch under early st
 predictions.npz         scores on the test set
 evaluations/*.json      one file per protocol
 checkpoint.pt           where to continue after an interruption; of a finished run, enough to write the rest again
+
+Nothing is read as a result that is not as it was written: run.yaml and evaluations carry a checksum of themselves, and
+run.yaml the sha256 of model.pt, metrics.csv and predictions.npz, once they are there. Each evaluation names the weights
+that it measured. Files from before this was so are read without it.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -23,6 +28,7 @@ from capsbench.errors import InputError
 
 log = logging.getLogger(__name__)
 
+_CHECKSUM = "checksum"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser, where PyYAML has it, is five times as fast
 
 
@@ -40,6 +46,12 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file, whole, one key per line."""
     write_whole(path, lambda aside: aside.write_text(json.dumps(value, indent=2) + "\n"))
+
+
+def sha256(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class RunFolder:
@@ -61,6 +73,46 @@ class RunFolder:
     def evaluation_path(self, protocol: str) -> Path:
         """Return the path of a protocol's result."""
         return self.path / "evaluations" / f"{protocol}.json"
+
+    def write_evaluation(self, protocol: str, result: Mapping[str, Any]) -> None:
+        """Write the result of a protocol, with its checksum."""
+        write_json(self.evaluation_path(protocol), {**result, _CHECKSUM: _checksum(result)})
+
+    def read_evaluation(self, protocol: str, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the result of a protocol; empty if there is none of this training and these weights.
+
+        Args:
+            protocol: its name.
+            record: run.yaml of the run.
+
+        Raises:
+            InputError: the file is damaged, or was changed since it was written.
+        """
+        path = self.evaluation_path(protocol)
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            checksum = found.pop(_CHECKSUM, None)
+            started, weights = found.get("training_started"), found.get("weights")
+        except FileNotFoundError:
+            return {}
+        except (ValueError, AttributeError, OSError):
+            raise InputError(f"{path}: damaged; delete it and evaluate the run again") from None
+        if checksum is not None and checksum != _checksum(found):
+            raise InputError(f"{path}: was changed since it was written; delete it and evaluate the run again")
+        measured = record.get("files", {}).get(self.model_path.name, weights)
+        return dict(found) if started == record.get("started") and weights in (None, measured) else {}
+
+    def read_evaluations(self, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the results of all protocols that belong to this training of the run, see `read_evaluation`."""
+        names = sorted(path.stem for path in self.path.glob("evaluations/*.json"))
+        return {name: found for name in names if (found := self.read_evaluation(name, record))}
+
+    def check(self, path: Path, record: Mapping[str, Any]) -> None:
+        """Raise InputError if a file of this folder is not that of which run.yaml has the sha256."""
+        known = record.get("files", {}).get(path.name)
+        if known is not None and path.exists() and sha256(path) != known:
+            again = "evaluate" if path == self.predictions_path else "train"
+            raise InputError(f"{path}: is not the file that this run wrote; {again} the run again")
 
     def forget_results(self) -> None:
         """Remove what an earlier training left, so that old and new results cannot be mixed."""
@@ -99,16 +151,23 @@ class RunFolder:
         if not self.record_path.exists():
             return None
         try:
-            record = yaml.load(self.record_path.read_text(encoding="utf-8"), Loader=_LOADER)
-        except yaml.YAMLError:
+            text = self.record_path.read_text(encoding="utf-8")
+            record = yaml.load(text, Loader=_LOADER)
+        except (yaml.YAMLError, UnicodeDecodeError):
             record = None
         if not isinstance(record, dict) or not {"status", "digest"} <= record.keys():
             raise InputError(f"{self.record_path}: damaged; delete the folder and train the run again")
+        checksum = record.pop(_CHECKSUM, None)
+        if checksum is not None and checksum != _checksum(text.rpartition(f"{_CHECKSUM}:")[0]):
+            raise InputError(
+                f"{self.record_path}: was changed since it was written; delete the folder and train the run again"
+            )
         return record
 
     def write_record(self, record: Mapping[str, Any]) -> None:
-        """Write run.yaml."""
+        """Write run.yaml, whose last line is a checksum of the others."""
         text = yaml.safe_dump(dict(record), sort_keys=False, allow_unicode=True, width=110)
+        text += f"{_CHECKSUM}: '{_checksum(text)}'\n"
         write_whole(self.record_path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -117,3 +176,9 @@ class RunFolder:
         lines = [",".join(columns)]
         lines += [",".join("" if row[c] is None else repr(row[c]) for c in columns) for row in rows]
         write_whole(self.metrics_path, lambda aside: aside.write_text("\n".join(lines) + "\n"))
+
+
+def _checksum(content: str | Mapping[str, Any]) -> str:
+    """Return a checksum of a text, or of what a mapping holds once it is JSON."""
+    text = content if isinstance(content, str) else json.dumps(json.loads(json.dumps(content)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,6 +1,5 @@
 """Finished runs, read back from their folders: the network, what it was trained on, and what came of it."""
 
-import json
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from capsbench.data.tasks.task import to_unit_range
 from capsbench.errors import InputError
 from capsbench.models import Network, build_model, predict, predicted_classes
 from capsbench.registry import flat_options
+from capsbench.run.checkpoint import load_tensors
 from capsbench.run.folder import RunFolder
 from capsbench.study import Data, Run, Training, catalogue
 
@@ -60,6 +60,7 @@ class LoadedRun:
         """metrics.csv as a data frame: one row per epoch."""
         import pandas as pd
 
+        self._folder.check(self._folder.metrics_path, self.record)
         try:
             return pd.read_csv(self._folder.metrics_path)
         except FileNotFoundError:
@@ -77,6 +78,7 @@ class LoadedRun:
         path = self._folder.predictions_path
         if not path.exists():
             raise InputError(f"{self.path}: not evaluated yet; 'capsbench evaluate STUDY {self.config.key}' does it")
+        self._folder.check(path, self.record)
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 return dict(arrays)
@@ -194,15 +196,11 @@ def _row(folder: RunFolder) -> dict[str, Any]:
 
 def _evaluations(folder: RunFolder, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Read the results of all protocols that belong to this training of the run."""
-    found = {}
-    for path in sorted(folder.path.glob("evaluations/*.json")):
-        try:
-            result = json.loads(path.read_text(encoding="utf-8"))
-            if result.pop("training_started", None) == record.get("started"):
-                found[path.stem] = result
-        except (ValueError, AttributeError):
-            raise InputError(f"{path}: damaged; delete it and evaluate the run again") from None
-    return found
+    about = ("training_started", "weights")
+    return {
+        protocol: {key: value for key, value in found.items() if key not in about}
+        for protocol, found in folder.read_evaluations(record).items()
+    }
 
 
 def _config(folder: RunFolder, record: Mapping[str, Any]) -> Run:
@@ -232,6 +230,7 @@ def _trained(folder: RunFolder, config: Run) -> Network:
             model = build_model(config.model, config.data.image_shape, config.data.facts.num_classes, **config.options)
         except ValueError as error:
             raise InputError(_of_another_version(folder, folder.read_record() or {}, str(error))) from None
+    folder.check(folder.model_path, folder.read_record() or {})
     load_weights(model, folder.model_path)
     return model.eval()
 
@@ -248,7 +247,7 @@ def load_weights(model: Network, path: Path) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about some of the files that it then refuses
-            model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+            model.load_state_dict(load_tensors(path))
     except Exception as error:  # torch raises a dozen kinds for what is no file of its own
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         differs = len(lines) > 1 and "loading state_dict" in lines[0]  # then the next line says in what

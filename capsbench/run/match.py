@@ -3,7 +3,6 @@
 H18 (5.1) trains its CNN to the end and stops its capsules where their error on familiar viewpoints matches the CNN's.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,18 +44,10 @@ def matched_run(run: Run, results: Path) -> dict[str, Any] | None:
         raise InputError(_first(run, "trained", f"capsbench train STUDY {run.matched_key}' and 'capsbench evaluate"))
     if record["status"] == "diverged" or record.get("stuck_at_chance"):
         return {"run": run.matched_key, "familiar_error": None}
-    path = folder.evaluation_path("familiar")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        current = found["training_started"] == record["started"]
-        error = float(found["error"]) if current else None
-    except FileNotFoundError:
-        error = None
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{path}: damaged; delete it and evaluate the run again") from None
+    error = folder.read_evaluation("familiar", record).get("error")
     if error is None:
         raise InputError(_first(run, "evaluated", "capsbench evaluate"))
-    return {"run": run.matched_key, "familiar_error": error}
+    return {"run": run.matched_key, "familiar_error": float(error)}
 
 
 def _first(run: Run, missing: str, command: str) -> str:

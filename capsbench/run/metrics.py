@@ -31,6 +31,15 @@ def check_finite(history: Sequence[Tensor], names: Sequence[str], last_step: int
         raise Diverged(last_step - len(history) + first + 1, dict(zip(names, values[first].tolist(), strict=True)))
 
 
+def check_end(model: Network, validation_loss: float | None, step: int) -> None:
+    """Raise Diverged where the last step of an epoch left weights, or a validation loss, that are not finite."""
+    whole = torch.stack([parameter.detach().isfinite().all() for parameter in model.parameters()]).all()
+    if not whole:
+        raise Diverged(step, {"weights": math.nan})
+    if validation_loss is not None and not math.isfinite(validation_loss):
+        raise Diverged(step, {"validation_loss": validation_loss})
+
+
 def coupling_entropy(couplings: Tensor) -> float:
     """Return the mean entropy of the couplings [B, I, J] of a child, over log J: 1 is uniform, 0 is one parent."""
     entropy = -torch.special.xlogy(couplings.detach(), couplings.detach()).sum(dim=2).mean()

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capsbench.run.folder import sha256
 from capsbench.run.memory import keep_memory
 
 if TYPE_CHECKING:
@@ -124,6 +125,11 @@ def note_split(
     }
     by = getattr(run.data.options, "validation_by", "image")
     found["validation_by"] = by if len(validation_indices) else None
+
+
+def note_files(record: dict[str, Any], *paths: Path) -> None:
+    """Note the sha256 of files of the run, by name."""
+    record["files"] = {**record.get("files", {}), **{path.name: sha256(path) for path in paths if path.exists()}}
 
 
 def _most_resident() -> int | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from capsbench.run import provenance
 from capsbench.run.code_version import training_version
-from capsbench.run.folder import RunFolder
+from capsbench.run.folder import RunFolder, sha256
 from capsbench.study import Run
 
 
@@ -18,8 +18,14 @@ def finished_status(folder: RunFolder, record: dict[str, Any]) -> str | None:
     if found is None or found["status"] not in ("ok", "diverged"):
         return None
     same = identity({"code": None, **found}) == identity(record)
-    whole = folder.model_path.exists() and folder.metrics_path.exists()
-    return str(found["status"]) if same and whole else None
+    return str(found["status"]) if same and _is_whole(folder, found) else None
+
+
+def _is_whole(folder: RunFolder, found: Mapping[str, Any]) -> bool:
+    """Tell whether weights and metrics are there, and as they were written."""
+    known = found.get("files", {})
+    paths = (folder.model_path, folder.metrics_path)
+    return all(path.exists() and known.get(path.name) in (None, sha256(path)) for path in paths)
 
 
 def identity(record: Mapping[str, Any]) -> dict[str, Any]:

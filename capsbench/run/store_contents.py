@@ -50,8 +50,7 @@ def read_metrics(folder: RunFolder) -> list[dict[str, Any]]:
 
 def read_evaluations(folder: RunFolder, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Read the results of all protocols that belong to this training of the run."""
-    found = {p.stem: json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.path.glob("evaluations/*.json"))}
-    return {k: v for k, v in found.items() if v.get("training_started") == record["started"]}
+    return folder.read_evaluations(record)
 
 
 def flat_parameters(run: Run) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from capsbench.run.match import Goal, matched_run, outcome
 from capsbench.run.metrics import (
     Diverged,
     chance,
+    check_end,
     check_finite,
     coupling_entropy,
     never_left_chance,
@@ -168,6 +169,7 @@ def _train_on(
             row = _train_epoch(state, task, run, schedule, goal)
             speed = row["images"] / (time.perf_counter() - started - (goal.seconds - looks))
             row |= {f"validation_{k}": v for k, v in validate(model, validation, run.data.facts.objects).items()}
+            check_end(model, row["validation_loss"], row["step"])
             seconds = time.perf_counter() - started
             row |= {"seconds": round(seconds, 3), "images_per_second": round(speed, 1)}
 
@@ -206,6 +208,7 @@ def _train_on(
         "stuck_at_chance": _is_stuck(progress, record),
         "seconds": round(progress.seconds, 3), "finished": provenance.now(),
     }  # fmt: skip
+    provenance.note_files(record, folder.model_path, folder.metrics_path)
     provenance.note_peak_memory(record, device)
     provenance.note_multiply_adds(record, run)
     record |= _why_stuck(record, model, run, task)

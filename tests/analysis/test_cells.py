@@ -4,6 +4,7 @@ import pytest
 
 from capsbench.analysis.cells import cells
 from capsbench.analysis.collect import collect
+from capsbench.analysis.tables import build_tables
 from tests.analysis.studies import FULL, NOVEL, PAIRS
 
 
@@ -109,3 +110,18 @@ def test_a_run_that_ended_must_have_a_number(make_plan, write_run, results):
     runs.loc[0, "test_error"] = math.nan
     with pytest.raises(ValueError, match="no number"):
         cells(plan, runs)
+
+
+def test_seeds_of_other_code_or_data_are_told_apart(make_plan, write_run, results):
+    plan = make_plan(FULL)
+    for run, code, images in zip(plan.runs, ("c" * 16, "d" * 16, "c" * 16), ("f", "f", "e"), strict=True):
+        folder = write_run(run, error=0.25, code=code)
+        record = folder.read_record()
+        folder.write_record(record | {"data": record["data"] | {"fingerprint": images * 64}})
+    runs = collect(plan, results)
+    (cell,) = cells(plan, runs)
+    assert cell.mixed == ("2 versions of the code (seeds 0, 2; 1)", "2 training sets (seeds 0, 1; 2)")
+    notes = " ".join(build_tables(plan, runs)["sabour-table1"].notes)
+    assert "was trained with 2 versions of the code (seeds 0, 2; 1)." in notes
+    alike = runs.assign(code="c", training_data=math.nan)  # as in files of before these were known
+    assert cells(plan, alike)[0].mixed == ()

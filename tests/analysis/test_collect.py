@@ -187,7 +187,7 @@ def test_a_damaged_file_is_named_with_its_line(mixed, results, tmp_path, old, ne
     assert old in text
     if words is None:  # the last truth of the first row is whether it was stuck
         first = text.splitlines()[1]
-        path.write_text(text.replace(first, first[: first.rindex("False")] + "Maybe,"))
+        path.write_text(text.replace(first, "Maybe".join(first.rsplit("False", 1))))
         words = ":2: stuck_at_chance is 'Maybe'"
     else:
         path.write_text(text.replace(old, new, 1) if new else "")
@@ -283,7 +283,8 @@ def test_where_training_stopped_is_at_the_end_of_the_row(make_plan, write_run, r
     write_run(plan.runs[1], stuck_at_chance=True, diagnostics=[{"iteration": 1, "entropy": 1.0, "mass": 0.2}])
     write_run(plan.runs[2], "failed")
     frame = collect(plan, results)
-    assert list(frame.columns)[-5:] == ["matched_to", "overshoot", "match_tolerance", "stuck_at_chance", "diagnostics"]
+    last = ["matched_to", "overshoot", "match_tolerance", "stuck_at_chance", "diagnostics", "code", "training_data"]
+    assert list(frame.columns)[-7:] == last
     assert frame.loc[0, ["matched_to", "overshoot", "stuck_at_chance"]].to_list() == ["azimuth/cnn/seed0", 0.04, False]
     assert frame.loc[1, "stuck_at_chance"] is True
     assert "iteration 1: coupling entropy 1.00, largest share of one parent 0.20" in frame.loc[1, "diagnostics"]

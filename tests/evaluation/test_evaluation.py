@@ -136,7 +136,8 @@ def test_a_diverged_run_gets_files_without_numbers(tmp_path):
     run, folder = trained(tmp_path, learning_rate=1e30)
     found = evaluate(run, tmp_path / "r", NOWHERE, PROTOCOLS)
     record = folder.read_record()
-    about = {"commit": provenance.commit(), "training_started": record["started"]}
+    weights = record["files"]["model.pt"]
+    about = {"commit": provenance.commit(), "training_started": record["started"], "weights": weights}
     assert found == {name: {"status": "diverged", **about} for name in PROTOCOLS}
     assert folder.predictions_path.exists()
 

@@ -94,6 +94,27 @@ def test_divergence_is_a_result(tmp_path, model):
     assert record["epochs"] == len(metrics(folder)) < 5
 
 
+@pytest.mark.parametrize("what", ["weights", "validation_loss"])
+def test_divergence_in_the_last_step_is_divergence(tmp_path, monkeypatch, what):
+    """Every loss was finite, but what the last step of the second epoch left is not."""
+    seen = []
+
+    def validate(model, validation, objects):
+        seen.append(None)
+        last = len(seen) == 2
+        if last and what == "weights":
+            with torch.no_grad():
+                next(model.parameters()).view(-1)[0] = math.inf
+        return {"loss": math.inf if last and what == "validation_loss" else 0.5, "accuracy": 0.5}
+
+    monkeypatch.setattr(module, "validate", validate)
+    status, folder = go(run_of(tmp_path, epochs=2), tmp_path / "r")
+    record = folder.read_record()
+    assert status == record["status"] == "diverged"
+    assert record["divergence"]["step"] == 6 and not math.isfinite(record["divergence"][what])
+    assert len(metrics(folder)) == 1
+
+
 def test_divergence_names_the_first_bad_step(tmp_path, monkeypatch):
     run = run_of(tmp_path, data={"train_images": 320}, batch_size=32)
     calls = []

@@ -199,6 +199,10 @@ def test_a_run_that_fails_leaves_the_rest_going_and_is_marked(tmp_path):
     # the others went on, and diverged, which is a result and not a failure
     assert sum("0 of 1, 1 diverged" in row for row in table) == 2
     assert len(list(results.glob("runs/*/*/*/evaluations/accuracy.json"))) == 2
+    # the next call makes it again, though the tables are there, and fails again
+    assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}
+    again = project.snakemake()
+    assert again.returncode == 1 and "out of memory" in again.output
 
 
 @pytest.mark.slow

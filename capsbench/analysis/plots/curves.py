@@ -21,10 +21,11 @@ def read_curves(plan: Plan, results: Path | None, runs: pd.DataFrame) -> pd.Data
     """
     frames = []
     for row in runs[runs["status"].isin(["ok", "diverged"])].to_dict("records"):
-        path = None if results is None else RunFolder.of(results, plan.study.name, row["key"]).metrics_path
-        if path is None or not path.exists():
+        folder = None if results is None else RunFolder.of(results, plan.study.name, row["key"])
+        if folder is None or not folder.metrics_path.exists():
             continue
-        frame = pd.read_csv(path)
+        folder.check(folder.metrics_path, folder.read_record() or {})
+        frame = pd.read_csv(folder.metrics_path)
         end = DIVERGED if row["status"] == "diverged" else STUCK if row.get("stuck_at_chance") is True else ""
         same = {name: row[name] for name in ("experiment", "variant", "label", "seed")}
         if len(frame):

@@ -117,6 +117,8 @@ class Notes:
                 text += f"; the routing there, {with_minus_signs(cell.diagnostics)}"
                 text += "; for the others see runs.csv" if cell.stuck > 1 else ""
             self.others[f"{text}."] = None
+        for what in cell.mixed:
+            self.others[f"Not one cell but several: {_name(cell)} was trained with {what}."] = None
         if cell.matching is not None and math.isnan(cell.matching.overshoot):
             self.waiting[_name(cell)] = None
         elif cell.matching is not None:
