@@ -21,6 +21,7 @@ from capsbench.registry import PROTOCOLS
 from capsbench.run.code_version import code_version, content_version, data_version
 from capsbench.run.code_version import evaluation_version, shown_names, training_version
 from capsbench.run.device import count_gpus, requested_gpus
+from capsbench.run.owner import check_owner
 from capsbench.run.workflow_lines import quieten
 from capsbench.study import load_plan
 
@@ -36,6 +37,7 @@ STUDY_FILE = os.path.relpath(
 )
 try:
     PLAN = load_plan(Path(STUDY_FILE))
+    check_owner(PLAN, Path("results"))
 except InputError as error:
     raise WorkflowError(f"capsbench: {error}") from None
 

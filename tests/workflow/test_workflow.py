@@ -9,6 +9,9 @@ import pytest
 import yaml
 from projects import STUDY, Project
 
+from capsbench.run.owner import claim
+from capsbench.study import load_plan
+
 REPORT = {"tables": 1, "plots": 1, "study_report": 1, "all": 1}
 
 
@@ -252,6 +255,15 @@ def test_a_study_is_one_file(project):
     done = project.snakemake("--config", "name=other", "--dry-run")
     assert done.returncode == 1
     assert "one study at a time" in done.output
+
+
+def test_another_study_of_the_same_name_is_refused_before_the_first_job(project):
+    claim(load_plan(project.path / "study.yaml"), project.path / "results")
+    (project.path / "other.yaml").write_text(STUDY.replace("epochs: 1", "epochs: 2"))
+    done = project.snakemake("--dry-run", study="other.yaml")
+    assert done.returncode == 1
+    assert "other.yaml: results/tiny has the runs of another study of this name" in done.output
+    assert project.planned() == {}
 
 
 def test_the_name_of_a_study_file_is_no_command(project):

@@ -1,0 +1,59 @@
+"""Which study file the folder results/NAME belongs to, so that two studies of one name do not train over each other."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from capsbench.errors import InputError
+from capsbench.run.folder import write_whole
+from capsbench.study import Plan
+
+NAME = ".study.json"
+
+
+def check_owner(plan: Plan, results: Path) -> None:
+    """Raise InputError where results/NAME holds the runs of another study file of the same name.
+
+    A study file that was moved, renamed or copied is no other one: the file of before is not there, calls itself
+    something else, or is the same byte for byte. Results that were moved belong to nobody.
+    """
+    here = (results / plan.study.name).resolve()
+    owner = _owner(here)
+    if owner is None or owner["results"] != str(here):
+        return
+    other = Path(owner["study"])
+    if other != plan.path.resolve() and _is_another(other, plan):
+        raise InputError(
+            f"{plan.path}: {results / plan.study.name} has the runs of another study of this name, {other}; give one "
+            f"of them another name, or delete {results / plan.study.name / NAME} to let this one take them over"
+        )
+
+
+def claim(plan: Plan, results: Path) -> None:
+    """Note that results/NAME belongs to this study file. Raises InputError where it belongs to another."""
+    check_owner(plan, results)
+    here = (results / plan.study.name).resolve()
+    owner = {"study": str(plan.path.resolve()), "results": str(here)}
+    if _owner(here) != owner:
+        write_whole(here / NAME, lambda aside: aside.write_text(json.dumps(owner, indent=2) + "\n", encoding="utf-8"))
+
+
+def _owner(here: Path) -> dict[str, Any] | None:
+    """Return what is noted in a folder; None where that is nothing, or damaged."""
+    try:
+        owner = json.loads((here / NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return owner if isinstance(owner, dict) and {"study", "results"} <= owner.keys() else None
+
+
+def _is_another(other: Path, plan: Plan) -> bool:
+    try:
+        content = other.read_bytes()
+        found = yaml.safe_load(content)
+    except (OSError, yaml.YAMLError):
+        return False
+    named = isinstance(found, dict) and found.get("name") == plan.study.name
+    return named and content != plan.path.read_bytes()
