@@ -87,6 +87,10 @@ FINALE = (
 # Commands of jobs on this machine need not import everything anew.
 onstart:
     if workflow.local_exec:
+        if not count_gpus() and any(r.training.device == "cuda" for r in PLAN.runs):
+            raise WorkflowError(
+                f"capsbench: {STUDY_FILE}: training.device is cuda, and there is no GPU here"
+            )
         start_worker(THREADS)
 
 

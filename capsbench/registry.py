@@ -32,7 +32,9 @@ from pydantic_core import CoreSchema, core_schema
 from capsbench.errors import InputError
 
 # Types of options with their limits.
-Count = Annotated[int, Field(ge=1)]
+LARGEST_COUNT = 10_000_000  # far above any study: what is beyond it is a slip, or would fill the memory
+Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+Iterations = Annotated[int, Field(ge=1, le=100)]  # of routing
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]

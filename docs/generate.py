@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(
     r"(?P<begin><!-- begin (?P<name>\w+)(?P<arguments>[^\n]*?) -->\n)(?P<body>.*?)(?P<end><!-- end \2 -->)", re.S
 )
-LARGEST_LIMIT = 2**31  # limits beyond are those of the machine
+LARGEST_LIMIT = 10_000_000  # limits from here on are beyond any study
 
 
 def options(reference: Path, kind: str, name: str = "") -> str:

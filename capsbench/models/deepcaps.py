@@ -14,7 +14,7 @@ from capsbench.layers import DecoderSize
 from capsbench.layers.transforms import FullTransform
 from capsbench.losses import Labels, Scalar
 from capsbench.models.output import Images, Network, Output, Targets
-from capsbench.registry import DECODERS, LOSSES, MODELS, Chosen, Count, Counts, Fraction
+from capsbench.registry import DECODERS, LOSSES, MODELS, Chosen, Count, Counts, Fraction, Iterations
 from capsbench.routing.contract import LayerSize, capsule_lengths, squash
 from capsbench.routing.dynamic import DynamicRouting, dynamic_routing
 
@@ -54,8 +54,8 @@ class DeepCaps(Network):
         image_shape: tuple[int, int, int],
         num_classes: int,
         *,
-        iterations: Count = 3,
-        conv_iterations: Count = 3,
+        iterations: Iterations = 3,
+        conv_iterations: Iterations = 3,
         decoder: Annotated[Chosen, DECODERS.only("deconvolutional")] | None = DECODERS.choose("deconvolutional"),
         loss: Annotated[Chosen, LOSSES.only("margin")] = LOSSES.choose("margin"),
         input_side: Count | Literal["image"] = "image",

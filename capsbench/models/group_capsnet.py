@@ -13,7 +13,7 @@ from torch import nn
 from capsbench.layers.group_capsules import PosedConv, PosedPooling, image_gradients
 from capsbench.losses import Labels, Scalar, classification_loss
 from capsbench.models.output import Images, Network, Output, Targets, class_loss
-from capsbench.registry import LOSSES, MODELS, Chosen, Count, Counts
+from capsbench.registry import LOSSES, MODELS, Chosen, Counts, Iterations
 
 
 @MODELS.register("group_capsnet", title="group capsules", published_on=((1, 28, 28), 10))
@@ -42,7 +42,7 @@ class GroupCapsNet(Network):
         *,
         loss: Annotated[Chosen, LOSSES.only("spread", "margin")] = LOSSES.choose("spread"),
         channels: Counts = (16, 32, 32, 64),
-        iterations: Count = 1,
+        iterations: Iterations = 1,
     ):
         super().__init__()
         step = 2 ** len(channels)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from capsbench.registry import ROUTINGS, Count, Said
+from capsbench.registry import ROUTINGS, Iterations, Said
 from capsbench.routing.contract import (
     Activations,
     LayerSize,
@@ -39,7 +39,7 @@ class DynamicRouting(Routing):
         self,
         size: LayerSize,
         *,
-        iterations: Annotated[Count, Said("3", "3", "S17, section 4")] = 3,
+        iterations: Annotated[Iterations, Said("3", "3", "S17, section 4")] = 3,
         detach: Annotated[bool, Said("silent", "false", "S17; much public code: true")] = False,
         bias: Annotated[bool, Said("none", "a bias per class capsule, 0.1 at the start", "S17")] = False,
         leaky: Annotated[

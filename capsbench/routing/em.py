@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from capsbench.registry import ROUTINGS, Count, Fraction, Positive, Said
+from capsbench.registry import ROUTINGS, Fraction, Iterations, Positive, Said
 from capsbench.routing.contract import (
     Activations,
     LayerSize,
@@ -120,7 +120,7 @@ class EMRouting(Routing):
         self,
         size: LayerSize,
         *,
-        iterations: Annotated[Count, Said("3", "3", "H18, Table 1 has 1, 2, 3 and 5")] = AUTHORS.iterations,
+        iterations: Annotated[Iterations, Said("3", "3", "H18, Table 1 has 1, 2, 3 and 5")] = AUTHORS.iterations,
         inverse_temperature: Annotated[
             Positive, Said("silent", "0.01, on a cost with the log of variances", "0.01 there is 0.02 here")
         ] = AUTHORS.inverse_temperature,

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from capsbench.registry import ROUTINGS, Count, Positive
+from capsbench.registry import ROUTINGS, Iterations, Positive
 from capsbench.routing.contract import (
     Activations,
     LayerSize,
@@ -44,7 +44,7 @@ from capsbench.routing.kernels.moments import EPSILON, squared_distances, weight
 class HeinsenRouting(Routing):
     """Heinsen's routing; learns what using and ignoring each input gains and costs, beta_use and beta_ign [I, J]."""
 
-    def __init__(self, size: LayerSize, *, iterations: Count = 3, variance_floor: Positive = 1e-5):
+    def __init__(self, size: LayerSize, *, iterations: Iterations = 3, variance_floor: Positive = 1e-5):
         super().__init__()
         self.iterations, self.variance_floor = iterations, variance_floor
         self.beta_use = nn.Parameter(torch.zeros(size.children, size.parents))

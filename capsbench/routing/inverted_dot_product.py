@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from capsbench.registry import ROUTINGS, Count
+from capsbench.registry import ROUTINGS, Iterations
 from capsbench.routing.contract import (
     Activations,
     LayerSize,
@@ -45,7 +45,7 @@ class InvertedDotProductRouting(Routing):
     They are shared by all parents of a layer, as in the authors' code.
     """
 
-    def __init__(self, size: LayerSize, *, iterations: Count = 2, scale_agreement: bool = False):
+    def __init__(self, size: LayerSize, *, iterations: Iterations = 2, scale_agreement: bool = False):
         super().__init__()
         self.iterations, self.scale_agreement = iterations, scale_agreement
         self.gain = nn.Parameter(torch.zeros(size.parent_dim))

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from capsbench.registry import ROUTINGS, Count
+from capsbench.registry import ROUTINGS, Count, Iterations
 from capsbench.routing.contract import (
     Activations,
     LayerSize,
@@ -34,7 +34,7 @@ from capsbench.routing.contract import (
 class SparseRouting(Routing):
     """Sparse top-k dynamic routing; learns nothing."""
 
-    def __init__(self, size: LayerSize, *, iterations: Count = 3, keep: Count = 2):
+    def __init__(self, size: LayerSize, *, iterations: Iterations = 3, keep: Count = 2):
         super().__init__()
         self.iterations, self.keep = iterations, keep
 

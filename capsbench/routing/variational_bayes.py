@@ -35,7 +35,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from capsbench.registry import ROUTINGS, Count, Positive
+from capsbench.registry import ROUTINGS, Iterations, Positive
 from capsbench.routing.contract import (
     Activations,
     LayerSize,
@@ -58,7 +58,7 @@ class VariationalBayesRouting(Routing):
         self,
         size: LayerSize,
         *,
-        iterations: Count = 3,
+        iterations: Iterations = 3,
         concentration: Positive = 1.0,
         mean_strength: Positive = 1.0,
         inverse_scale: Positive = 1.0,

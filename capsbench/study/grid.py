@@ -1,6 +1,8 @@
 """From a study file to its runs: each experiment, variant, combination of a grid and seed, with checked options."""
 
 import itertools
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,9 @@ from capsbench.study.plots import plots_of
 from capsbench.study.schema import Data, Run, Study, Training
 from capsbench.study.tables import check_own_tables
 from capsbench.study.validation import check_data, check_matches, check_protocol, data_defaults, layered
+
+MOST_RUNS = 20_000
+LONGEST_NAME = 200  # of a variant, with the values of its grid: it names a folder
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ def load_plan(path: Path) -> Plan:
     """Read and check a study file and expand it into runs. Raises InputError with one line for a person."""
     raw = read_yaml(path)
     study = check(Study, raw, path)
+    _check_size(path, study, raw)
     data = {name: _data(raw, study, path, name) for name in study.experiments}
     runs = tuple(_runs(raw, study, path, data))
     used = {base for experiment in study.experiments.values() for base in experiment.variants or study.variants}
@@ -68,11 +74,13 @@ def load_plan(path: Path) -> Plan:
         if base not in used:
             first = next(iter(study.experiments))
             list(_cells(raw, path, data[first], first, base))  # checked like the others
-    keys = [run.key for run in runs]
-    for key in keys:
-        if keys.count(key) > 1:  # they would share a folder
-            experiment, variant, _ = key.split("/")
+    for key, count in Counter(run.key for run in runs).items():
+        experiment, variant, _ = key.split("/")
+        if count > 1:  # they would share a folder
             refuse(path, f"experiments.{experiment}", f"variant '{variant}' is there twice, from a grid")
+        if len(variant) > LONGEST_NAME:
+            shown = f"{variant[:40]}..., from a grid"
+            refuse(path, f"experiments.{experiment}", f"variant '{shown}' has a name of {len(variant)} letters")
     bases = {name: experiment.variants or list(study.variants) for name, experiment in study.experiments.items()}
     contrasts = expand_contrasts(path, study.contrasts, bases, study.variants, runs)
     _check_beside(path, study, runs)
@@ -82,6 +90,23 @@ def load_plan(path: Path) -> Plan:
         plots = plots_of(runs, bool(contrasts), study.plots, study.protocols)
         study = study.model_copy(update={"plots": plots})
     return Plan(path, study, data, runs, contrasts)
+
+
+def _check_size(path: Path, study: Study, raw: Mapping[str, Any]) -> None:
+    """Refuse a study of more runs than anybody trains, before its grids are written out."""
+    sizes = {name: _combinations(raw["variants"][name]) for name in study.variants}
+    for name, size in sizes.items():
+        if size > MOST_RUNS:
+            refuse(path, f"variants.{name}.grid", f"has {size:,} combinations; a study has at most {MOST_RUNS:,} runs")
+    cells = sum(sizes.get(name, 0) for e in study.experiments.values() for name in e.variants or study.variants)
+    if cells * len(study.seeds) > MOST_RUNS:
+        found = f"{cells:,} cells x {len(study.seeds):,} seeds"
+        refuse(path, "experiments", f"{found} are more runs than a study has at most, {MOST_RUNS:,}")
+
+
+def _combinations(variant: Mapping[str, Any]) -> int:
+    grid = variant.get("grid") or {}
+    return math.prod(len(values) for values in grid.values())
 
 
 def _check_beside(path: Path, study: Study, runs: Sequence[Run]) -> None:

@@ -34,7 +34,10 @@ from capsbench.study.data_sets import DataOptions, DataSet, catalogue
 from capsbench.study.evaluations import Protocol, check_own
 from capsbench.study.tables import AnyTable
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
+RESERVED = {
+    "reference": "is for what is committed", "mlflow.db": "is the store of MLflow", "mlruns": "is for MLflow's files",
+}  # fmt: skip
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Plot = Literal[
     "contrasts", "published", "error_by_variant", "learning_curves", "routing_iterations", "accuracy_cost",
@@ -155,7 +158,9 @@ class Training(Strict):
     )
     match_every: Count = Field(100, description="steps between two looks at the familiar test, where match is set")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: a GPU if there is one")
-    threads: Count = Field(1, description="CPU threads a run computes with; part of what fixes the bytes")
+    threads: Annotated[int, Field(ge=1, le=1024)] = Field(
+        1, description="CPU threads a run computes with; part of what fixes the bytes"
+    )
     deterministic: bool = Field(False, description="deterministic kernels on a GPU too, at some cost")
 
     @model_validator(mode="after")
@@ -307,8 +312,8 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.name == "reference":
-            raise ValueError("name: results/reference/ is for what is committed; take another name")
+        if self.name in RESERVED:
+            raise ValueError(f"name: results/{self.name} {RESERVED[self.name]}; take another name")
         for key in ("seeds", "tables", "plots"):
             _no_repeats(key, getattr(self, key) or [])
         shared = [options.name for options in self.evaluations]

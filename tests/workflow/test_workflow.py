@@ -257,6 +257,15 @@ def test_a_study_is_one_file(project):
     assert "one study at a time" in done.output
 
 
+@pytest.mark.slow
+def test_a_gpu_that_is_not_there_is_missed_before_the_first_job(project):
+    project.write_study(STUDY.replace("device: cpu", "device: cuda").replace("seeds: [0]", "seeds: [1]"))
+    done = project.snakemake()
+    assert done.returncode == 1
+    assert "study.yaml: training.device is cuda, and there is no GPU here" in done.output
+    assert not (project.path / "results/tiny/runs/digits/caps/seed1").exists()
+
+
 def test_another_study_of_the_same_name_is_refused_before_the_first_job(project):
     claim(load_plan(project.path / "study.yaml"), project.path / "results")
     (project.path / "other.yaml").write_text(STUDY.replace("epochs: 1", "epochs: 2"))
