@@ -135,10 +135,8 @@ class CapsNet(Network):
         routed = self.routing(inputs, active, weight)
         poses, activations, couplings = routed  # [B, K, 16], [B, K], [B, 1152, K]
         scores = activations if routed.logits is None else routed.logits
-        reconstructions = None
-        if self.decoder is not None:
-            reconstructions = self.decoder(poses, scores, labels)  # [B, (S,) C, H, W]
-        return Output(scores, poses, reconstructions, couplings, activations)
+        output = Output(scores, poses, None, couplings, activations)
+        return output._replace(reconstructions=self.reconstruct(output, labels))  # [B, (S,) C, H, W]
 
     def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
         """Return the loss of the classes and that of the reconstructions (S17, sections 3, 4.1 and 6)."""

@@ -96,10 +96,8 @@ class CapsuleTransformer(Network):
             wholes = layer(wholes)
         poses = squash(self.poses(wholes))  # [B, K, 16]
         lengths = capsule_lengths(poses)
-        reconstructions = None
-        if self.decoder is not None:
-            reconstructions = self.decoder(poses, lengths, labels)  # [B, (S,) C, H, W]
-        return Output(lengths, poses, reconstructions, activations=lengths)
+        output = Output(lengths, poses, activations=lengths)
+        return output._replace(reconstructions=self.reconstruct(output, labels))  # [B, (S,) C, H, W]
 
     def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
         """Return the loss of the classes and that of the reconstructions."""

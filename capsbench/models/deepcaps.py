@@ -118,13 +118,17 @@ class DeepCaps(Network):
         inputs = torch.cat([self._flat(maps) for maps in last_two], dim=1)  # [B, 640, 8], of 2x2 before those of 4x4
         # poses [B, K, 32], lengths [B, K], couplings [B, 640, K]
         poses, lengths, couplings = self.routing(inputs, capsule_lengths(inputs), self.transform())
-        reconstructions = None
-        if self.decoder is not None:
-            reconstructions = self.decoder(poses, lengths, labels)  # [B, (S,) C, H, W], whatever the class
-            if self.sides != self.image_sides:
-                small = F.adaptive_avg_pool2d(reconstructions.flatten(0, -4), self.image_sides)
-                reconstructions = small.unflatten(0, reconstructions.shape[:-3])
-        return Output(lengths, poses, reconstructions, couplings, lengths)
+        output = Output(lengths, poses, None, couplings, lengths)
+        return output._replace(reconstructions=self.reconstruct(output, labels))
+
+    def reconstruct(self, output: Output, labels: Labels | None) -> Targets | None:
+        """Draw classes at the size of the images; the decoder has the same weights for all of them."""
+        drawn = super().reconstruct(output, labels)  # [B, (S,) C, H, W]
+        if drawn is None or self.sides == self.image_sides:
+            return drawn
+        small = F.adaptive_avg_pool2d(drawn.flatten(0, -4), self.image_sides)
+        scaled: Targets = small.unflatten(0, drawn.shape[:-3])
+        return scaled
 
     def _flat(self, maps: Tensor) -> Tensor:
         """Maps [B, c * n, rows, columns] -> poses [B, I, n], capsule number = position x types + type (FlatCaps)."""

@@ -123,10 +123,8 @@ class EfficientCapsNet(Network):
         inputs = exponential_squash(maps.unflatten(1, (-1, self.primary_dim)))  # u [B, 16, 8]
         votes = torch.einsum("ijcd,bid->bijc", self.weight, inputs)  # [B, 16, K, 16]
         poses, lengths, couplings = attention_routing(votes, self.priors)  # [B, K, 16], [B, K], [B, 16, K]
-        reconstructions = None
-        if self.decoder is not None:
-            reconstructions = self.decoder(poses, lengths, labels)  # [B, (S,) C, H, W]
-        return Output(lengths, poses, reconstructions, couplings, lengths)
+        output = Output(lengths, poses, None, couplings, lengths)
+        return output._replace(reconstructions=self.reconstruct(output, labels))  # [B, (S,) C, H, W]
 
     def loss(self, output: Output, targets: Targets, labels: Labels) -> dict[str, Scalar]:
         """Return the margin loss and that of the reconstructions."""

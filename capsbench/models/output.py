@@ -38,6 +38,16 @@ class Network(nn.Module):
         """Return the parts of the loss by name, scalars: what is trained is their sum."""
         raise NotImplementedError
 
+    def reconstruct(self, output: Output, labels: Labels | None) -> Targets | None:
+        """Draw classes with the decoder, where there is one: what forward(images, labels) reconstructs.
+
+        Args:
+            output: of the network, whose poses the decoder gets.
+            labels: the classes, [B] or [B, S]; None: those with the highest scores.
+        """
+        decoder = getattr(self, "decoder", None)
+        return None if decoder is None else decoder(output.poses, output.scores, labels)
+
 
 def class_loss(loss: Loss, output: Output, labels: Labels) -> Scalar:
     """Return a loss of an output, which takes activations or scores as the loss says."""
@@ -57,7 +67,8 @@ def predict(model: Network, images: Images, objects: int = 1) -> Output:
     """Run a network on images [B, C, H, W] without their labels; its decoder draws the classes that it predicts."""
     output: Output = model(images)
     if objects > 1 and output.reconstructions is not None:
-        output = model(images, predicted_classes(output.scores, objects))
+        drawn = model.reconstruct(output, predicted_classes(output.scores, objects))
+        output = output._replace(reconstructions=drawn)
     return output
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from small_networks import CLASSES, SHAPE, SMALL, build_small
 
-from capsbench.models import Output, build_model, count_parameters, predict
+from capsbench.models import Output, build_model, count_parameters, predict, predicted_classes
 from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, TRANSFORMS
 
 COUNT = re.compile(r"\d{1,3}(?:,\d{3})+")
@@ -62,7 +62,12 @@ def test_several_classes_in_an_image_are_taken_or_refused_in_one_line(name):
         for source in (0, 1):  # one decoder, each object by itself
             alone = model(images, labels[:, source]).reconstructions
             torch.testing.assert_close(output.reconstructions[:, source], alone)
-        assert predict(model, images, objects=2).reconstructions.shape == sources.shape
+        calls = []
+        model.register_forward_hook(lambda *_: calls.append(None))
+        found = predict(model, images, objects=2)
+        assert len(calls) == 1  # it decodes again and does not run again
+        expected = model(images, predicted_classes(found.scores, 2))
+        assert torch.equal(found.reconstructions, expected.reconstructions)
 
 
 @every_model

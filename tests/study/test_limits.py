@@ -31,7 +31,10 @@ MANY = list(range(1, 61))
         ({"name": "n" * 101}, "at most 100 characters"),
         ({"experiment": "e" * 101}, "at most 100 characters"),
         ({"variant": "v" * 101}, "at most 100 characters"),
-        ({"grid": f"decoder.hidden: [{list(range(100))[1:]}, [1, 2]], decoder.name: [fully_connected]"}, "has a name of [23].. letters"),
+        (
+            {"grid": f"decoder.hidden: [{list(range(100))[1:]}, [1, 2]], decoder.name: [fully_connected]"},
+            "has a name of [23].. letters",
+        ),
         ({"epochs": 10**12}, "training.epochs: .* less than or equal to 10000000"),
         ({"threads": 2000}, "training.threads: .* less than or equal to 1024"),
         ({"channels": 10**9}, "options.conv_channels: .* less than or equal to 10000000"),
