@@ -9,8 +9,7 @@ from torch import Generator, Tensor
 
 from capsbench.data.tasks.splits import stratified_split
 from capsbench.data.tasks.stereo import Crops, class_shares
-from capsbench.data.tasks.task import Plain, Task
-from capsbench.evaluation.predictions import BATCH_SIZE
+from capsbench.data.tasks.task import Plain, Task, evaluation_batch
 from capsbench.models import Network
 from capsbench.run.metrics import is_correct
 
@@ -66,7 +65,7 @@ def scores_of(
     scores = torch.zeros(())
     for view in range(task.views):
         found, generator = [], rng()
-        for part in indices.split(BATCH_SIZE):
+        for part in indices.split(evaluation_batch(indices.device)):
             if change is None:
                 images = task.eval_batch(part, view).images
             else:

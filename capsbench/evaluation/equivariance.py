@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from capsbench.data.tasks.task import evaluation_batch
 from capsbench.evaluation.chosen import as_seen, chosen_images, whole_images
 from capsbench.evaluation.context import Context
-from capsbench.evaluation.predictions import BATCH_SIZE
 from capsbench.evaluation.representation import NOTHING, represent
 from capsbench.evaluation.result import not_applicable
 from capsbench.evaluation.transforms import background_of, rotations, scalings, warp
@@ -75,7 +75,7 @@ def equivariance(context: Context, *, images: Count = 2000) -> dict[str, Any]:
     undefined: dict[str, str] = {}
     for name, moved in draw_moves(len(chosen), context.rng()).items():
         after: tuple[list[Tensor], ...] = ([], [], [])  # winners, presences and values, batch by batch
-        for rows in torch.arange(len(chosen)).split(BATCH_SIZE):
+        for rows in torch.arange(len(chosen)).split(evaluation_batch(chosen.device)):
             whole = warp(
                 whole_images(task, chosen[rows.to(chosen.device)]), moved.matrices[rows], moved.shifts[rows], background
             )
@@ -102,7 +102,7 @@ def equivariance(context: Context, *, images: Count = 2000) -> dict[str, Any]:
 def _values(context: Context, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor, str] | None:
     """Return winners [N], their presence [N], their poses [N, D] (or features) of images as they are, and which."""
     winners, presences, values, kind = [], [], [], ""
-    for part in chosen.split(BATCH_SIZE):
+    for part in chosen.split(evaluation_batch(chosen.device)):
         said = represent(context.model, context.task().eval_batch(part, 0).images)
         if said.values is None:
             return None

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capsbench.data.tasks.task import Task
+from capsbench.data.tasks.task import Task, evaluation_batch
 from capsbench.evaluation.chosen import chosen_images
 from capsbench.evaluation.context import Context
-from capsbench.evaluation.predictions import BATCH_SIZE
 from capsbench.evaluation.representation import NOTHING, represent
 from capsbench.evaluation.result import not_applicable
 from capsbench.models import Network
@@ -104,7 +103,7 @@ class Collected(NamedTuple):
 def collect(model: Network, task: Task, indices: Tensor) -> Collected | None:
     """Show a network images of a task; None where it has neither poses nor features."""
     kind, values, pixels, scores = "", [], [], []
-    for part in indices.split(BATCH_SIZE):
+    for part in indices.split(evaluation_batch(indices.device)):
         images = task.eval_batch(part, 0).images
         said = represent(model, images)
         if said.values is None:

@@ -10,8 +10,6 @@ from capsbench.data.tasks.stereo import class_shares
 from capsbench.data.tasks.task import Batch, Task
 from capsbench.models import Network, Output, predict
 
-BATCH_SIZE = 500
-
 
 @dataclass(frozen=True)
 class Predictions:
@@ -56,7 +54,7 @@ def collect_predictions(model: Network, task: Task) -> Predictions:
     scores, errors, pixels = torch.zeros(()), [], 0
     for view in range(task.views):
         found = []
-        for batch in task.eval_batches(BATCH_SIZE, view):
+        for batch in task.eval_batches(view=view):
             output = predict(model, batch.images, objects)
             found.append(output.scores if task.views == 1 else class_shares(output.scores, output.activations))
             pixels = batch.targets[0].numel()

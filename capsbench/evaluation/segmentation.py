@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from capsbench.data.tasks.task import Task
+from capsbench.data.tasks.task import Task, evaluation_batch
 from capsbench.evaluation.chosen import chosen_images
 from capsbench.evaluation.context import Context
-from capsbench.evaluation.predictions import BATCH_SIZE
 from capsbench.evaluation.result import curve, not_applicable
 from capsbench.models import Network, predict, predicted_classes
 from capsbench.registry import PROTOCOLS, Count, Fraction
@@ -109,7 +108,7 @@ def intersection_over_union(
 @torch.no_grad()
 def _segment_all(network: Network, task: Task, chosen: Tensor, threshold: float) -> Segmented | None:
     parts = []
-    for indices in chosen.split(BATCH_SIZE):
+    for indices in chosen.split(evaluation_batch(chosen.device)):
         batch = task.eval_batch(indices, 0)
         objects = batch.labels.shape[1]
         output = predict(network, batch.images, objects)

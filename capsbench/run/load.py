@@ -17,7 +17,7 @@ from capsbench.data.tasks.augmentation import standardise
 from capsbench.data.tasks.cropped import SIDE as WHOLE_SIDE
 from capsbench.data.tasks.cropped import CroppedOptions, central_crops
 from capsbench.data.tasks.stereo import NorbOptions, class_shares, view_of_test
-from capsbench.data.tasks.task import to_unit_range
+from capsbench.data.tasks.task import evaluation_batch, to_unit_range
 from capsbench.errors import InputError
 from capsbench.models import Network, build_model, predict, predicted_classes
 from capsbench.registry import flat_options
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FINISHED = ("ok", "diverged")
-BATCH_SIZE = 500
 _IDENTITY = ("study", "experiment", "variant", "label", "seed")
 _TRAINING = ("parameters", "epochs", "seconds", "started", "commit")
 
@@ -110,7 +109,7 @@ class LoadedRun:
         given = self._checked(images)
         scores = [torch.empty(0, self.config.data.facts.num_classes)]
         with torch.no_grad():
-            for part in filter(len, given.split(BATCH_SIZE)):
+            for part in filter(len, given.split(evaluation_batch(device))):
                 found = [predict(self.model, view.to(device), objects) for view in self.prepare(part)]
                 shares = [class_shares(output.scores, output.activations) for output in found]
                 scores.append((found[0].scores if len(found) == 1 else torch.stack(shares).mean(dim=0)).cpu())

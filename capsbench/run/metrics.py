@@ -11,8 +11,6 @@ from capsbench.data.tasks.stereo import class_shares
 from capsbench.data.tasks.task import Task
 from capsbench.models.output import Network, predict, predicted_classes
 
-EVALUATION_BATCH = 500
-
 
 class Diverged(Exception):
     """The loss or the gradient is no longer finite; carries the step and the parts."""
@@ -75,7 +73,7 @@ def validate(model: Network, task: Task | None, objects: int) -> dict[str, float
         return {"loss": None, "accuracy": None}
     model.eval()
     loss, correct = 0.0, 0
-    for batch in task.eval_batches(EVALUATION_BATCH):
+    for batch in task.eval_batches():
         output = predict(model, batch.images, objects)
         loss += float(sum(model.loss(output, batch.targets, batch.labels).values())) * len(batch.labels)
         correct += int(is_correct(output.scores, batch.labels).sum())
@@ -89,7 +87,7 @@ def classification_error(model: Network, task: Task) -> float:
     scores = torch.zeros(())
     for view in range(task.views):
         found = []
-        for batch in task.eval_batches(EVALUATION_BATCH, view):
+        for batch in task.eval_batches(view=view):
             output = predict(model, batch.images)
             found.append(output.scores if task.views == 1 else class_shares(output.scores, output.activations))
         scores = scores.to(found[0]) + torch.cat(found) / task.views
