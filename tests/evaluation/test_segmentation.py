@@ -27,9 +27,12 @@ class Told(Network):
         self.images = task.eval_batch(torch.arange(len(task.labels)), 0).images
 
     def forward(self, images, labels=None):
-        index = [int((self.images == image).flatten(1).all(dim=1).nonzero()[0]) for image in images]
-        scores = torch.nn.functional.one_hot(self.said[index], 10).sum(dim=1).float()
-        return Output(scores, reconstructions=self.drawn[index] if labels is not None else self.drawn[index, 0])
+        self.index = [int((self.images == image).flatten(1).all(dim=1).nonzero()[0]) for image in images]
+        scores = torch.nn.functional.one_hot(self.said[self.index], 10).sum(dim=1).float()
+        return Output(scores, reconstructions=self.reconstruct(None, labels))
+
+    def reconstruct(self, output, labels):
+        return self.drawn[self.index] if labels is not None else self.drawn[self.index, 0]
 
 
 def context_of(tmp_path, data=PAIRS, **options):
