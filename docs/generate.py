@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from claimed import claimed
 from findings import found, named, results, summary, table
 from pydantic import BaseModel
 
@@ -253,6 +254,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "table": committed_table,
     "bench": bench,
     "contrasts": contrasts,
+    "claimed": claimed,
 }
 
 

@@ -1,0 +1,72 @@
+"""What the papers claim beside what a study's runs show, as few words as it takes. Used by docs/generate.py."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from findings import TITLES, table
+
+from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
+
+REAL = tuple(TITLES)  # experiments on the papers' own data, or images generated from them
+BELOW = """
+Paper: error of the first network minus that of the second; "the same" where it says that they do not differ. Ours: the
+same at equal seeds, in points of test error (of error under attack for claims about attacks), mean over {seeds} seeds
+with the 95 % t interval. "As claimed" and "the opposite" are said where the interval lies on one side of zero, after
+Holm's correction for all claims of the table too; of "the same" where the 90 % interval lies within, or beyond, the
+margin. "Undecided": neither could be shown. Networks and trainings are not the papers' (the
+[full table]({full}) has what differs), so that this is no verdict on the papers.
+"""
+
+
+def claimed(reference: Path, study: str) -> str:
+    """Return a row per claim: the paper's difference, ours on stand-ins, and ours on the papers' own data."""
+    found = pd.read_csv(reference / study / "tables" / "claims.csv", keep_default_na=False, na_values=[""])
+    rows = [["claim", "paper", "on stand-ins", "on MNIST and what is made of it"]]
+    for _, here in found.groupby("claim", sort=False):
+        first = here.iloc[0]
+        sides = [here[here["experiment"].isin(REAL) == real] for real in (False, True)]
+        rows.append([
+            f"{first['wording'].rstrip('.')} ({first['paper']})", _published(first),
+            *("<br>".join(_shown(row) for row in side.to_dict("records")) for side in sides),
+        ])  # fmt: skip
+    seeds = " or ".join(map(str, sorted(set(found.loc[found["n"] > 0, "n"].astype(int)))))
+    full = f"../results/reference/{study}/tables/claims.md"
+    return f"{_counted(found)}\n\n{table(rows)}\n{BELOW.format(seeds=seeds, full=full)}".rstrip()
+
+
+def _counted(found: pd.DataFrame) -> str:
+    """Say how many claims came out which way."""
+    tested = found[found["here"].notna()]
+    counts = tested["here"].value_counts().to_dict()
+    said = [f"{counts[word]} {word}" for word in ("as claimed", "the opposite", "undecided") if word in counts]
+    claims = tested["claim"].nunique()
+    return f"**{claims} claims, {len(tested)} tests of them: {_listed(said)}.**"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
+
+
+def _published(row: Any) -> str:
+    if row["expected"] == "same":
+        return "the same"
+    if pd.isna(row["published_difference"]):
+        return "lower"
+    unit = " %" if row["unit"] == "percent" else ""
+    return f"{number(row['published_difference'], None)}{unit}"
+
+
+def _shown(row: Any) -> str:
+    if not isinstance(row["here"], str):
+        return "not run" if not row["n"] else "fewer than three seeds"
+    word = f"**{row['here']}**" if row["here"] != "undecided" else "undecided"
+    if isinstance(row["why"], str) and "Holm" in row["why"]:
+        word += " after Holm's correction"
+    short = "" if row["n"] == row["planned"] else f", {row['n']:.0f} of {row['planned']:.0f} seeds"
+    if pd.isna(row["low"]):
+        return f"{word}: equal in every seed{short}"
+    mean = number(row["mean"], digits_for(row["low"], row["high"]))
+    margin = f", margin {row['margin']:.2g}" if row["expected"] == "same" and not pd.isna(row["margin"]) else ""
+    return f"{word}: {mean} {interval_of_difference(row['low'], row['high'])}{margin}{short}"

@@ -1,0 +1,58 @@
+"""docs/claimed.py on claims that are written by hand."""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
+
+from claimed import claimed
+
+COLUMNS = (
+    "claim", "paper", "wording", "expected", "published_difference", "unit", "experiment", "n", "planned", "mean",
+    "low", "high", "margin", "here", "why",
+)  # fmt: skip
+LOWER = ("first", "S17", "A is better than B.", "lower", -0.3, "points")
+SAME = ("second", "H18", "A and B are alike.", "same", None, "points")
+SHARE = ("third", "H18", "A makes fewer errors.", "lower", -30.0, "percent")
+ROWS = [
+    (*LOWER, "digits", 5, 5, -1.5, -2.0, -1.0, None, "as claimed", None),
+    (*LOWER, "mnist", 4, 5, 0.25, -0.5, 1.0, None, "undecided", None),
+    (*SAME, "digits", 5, 5, 0.1, -0.2, 0.4, 0.9, "as claimed", None),
+    (*SAME, "affnist-generated", 0, 5, None, None, None, None, None, None),
+    (*SHARE, "toynorb", 5, 5, 3.0, 1.0, 5.0, None, "undecided", "not after Holm's correction for 3 claims (p = 0.2)"),
+    (*SHARE, "toynorb-azimuth", 5, 5, 0.0, None, None, None, "undecided", "identical in all five seeds"),
+]
+
+
+@pytest.fixture
+def lines(tmp_path) -> list[str]:
+    folder = tmp_path / "small/tables"
+    folder.mkdir(parents=True)
+    pd.DataFrame(ROWS, columns=COLUMNS).to_csv(folder / "claims.csv", index=False)
+    return claimed(tmp_path, "small").splitlines()
+
+
+def test_a_claim_is_a_row_with_what_was_found_on_either_kind_of_data(lines):
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    assert rows[0] == ["claim", "paper", "on stand-ins", "on MNIST and what is made of it"]
+    assert rows[1] == [
+        "A is better than B (S17)", "−0.3", "**as claimed**: −1.50 [−2.00, −1.00]",
+        "undecided: +0.25 [−0.50, +1.00], 4 of 5 seeds",
+    ]  # fmt: skip
+    assert rows[2] == [
+        "A and B are alike (H18)",
+        "the same",
+        "**as claimed**: +0.10 [−0.20, +0.40], margin 0.9",
+        "not run",
+    ]
+    assert rows[3][:2] == ["A makes fewer errors (H18)", "−30 %"]
+    assert rows[3][2] == ("undecided after Holm's correction: +3.00 [+1.00, +5.00]<br>undecided: equal in every seed")
+
+
+def test_what_came_out_is_counted(lines):
+    assert lines[0] == "**3 claims, 5 tests of them: 2 as claimed and 3 undecided.**"
+    assert "4 or 5 seeds" in "\n".join(lines)
+    assert "(../results/reference/small/tables/claims.md)" in "\n".join(lines)
