@@ -1,6 +1,7 @@
 """Checkpoints: where a run continues after an interruption, and with what."""
 
 import logging
+import time
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,8 @@ from capsbench.models.output import Network
 from capsbench.run.folder import RunFolder, write_whole
 
 log = logging.getLogger(__name__)
+
+SECONDS_BETWEEN = {"cuda": 30.0}  # checkpoints
 
 
 @dataclass
@@ -59,6 +62,27 @@ def resume(folder: RunFolder, identity: Mapping[str, Any], state: State) -> None
         state.optimizer.load_state_dict(saved["optimizer"])
     state.best = saved["best"]
     log.info("continues after epoch %d", state.progress.epoch)
+
+
+class Saver:
+    """Writes the checkpoints of a training after each epoch; on a GPU, where that may take as long as the epoch, less.
+
+    Attributes:
+        folder: of the run.
+        identity: see `resume`.
+        seconds: that pass between two checkpoints.
+    """
+
+    def __init__(self, folder: RunFolder, identity: Mapping[str, Any], device: torch.device):
+        self.folder, self.identity = folder, dict(identity)
+        self.seconds = SECONDS_BETWEEN.get(device.type, 0.0)
+        self._last = time.perf_counter()
+
+    def save(self, state: State) -> None:
+        """Write a checkpoint, if it is time for one."""
+        if time.perf_counter() - self._last >= self.seconds:
+            save_checkpoint(self.folder, self.identity, state)
+            self._last = time.perf_counter()
 
 
 def save_checkpoint(folder: RunFolder, identity: Mapping[str, Any], state: State, finished: bool = False) -> None:

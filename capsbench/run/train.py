@@ -23,7 +23,7 @@ from capsbench.losses import Loss
 from capsbench.models.output import Network, count_parameters
 from capsbench.registry import MODELS
 from capsbench.run import provenance
-from capsbench.run.checkpoint import Progress, State, resume, save_checkpoint, save_tensors
+from capsbench.run.checkpoint import Progress, Saver, State, resume, save_checkpoint, save_tensors
 from capsbench.run.device import claimed_device, describe
 from capsbench.run.diagnostics import diagnose
 from capsbench.run.folder import RunFolder
@@ -73,7 +73,7 @@ def train(
         tracking: log to MLflow.
         again: train a finished run afresh.
         runs_in_study: progress lines say how far the study is, where it has more than one.
-        reached: called with each epoch once its checkpoint is safe (tests stop here).
+        reached: called with each epoch once its checkpoint is safe, as it is on a CPU (tests stop here).
 
     Returns:
         The status, `ok` or `diverged`.
@@ -158,7 +158,7 @@ def _train_on(
     resume(folder, identity(record), state)
     progress = state.progress
     tracker.log(progress.rows)
-    last_line = -math.inf
+    saver, last_line = Saver(folder, identity(record), device), -math.inf
 
     try:
         while not _is_over(progress, schedule, training):
@@ -179,10 +179,10 @@ def _train_on(
             if training.early_stopping and row["validation_accuracy"] > progress.best_accuracy:
                 progress.best_epoch, progress.best_accuracy = epoch, row["validation_accuracy"]
                 state.best = {k: v.detach().clone() for k, v in model.state_dict().items()}
-            save_checkpoint(folder, identity(record), state)
+            over = _is_over(progress, schedule, training)
+            saver.save(state)
             folder.write_metrics(progress.rows)
             tracker.log([row])
-            over = _is_over(progress, schedule, training)
             if time.perf_counter() - last_line > SECONDS_BETWEEN_LINES or over:
                 line = _progress_line(row, schedule, progress, over)
                 log.info("%s  %s", label(), line, extra={"passing": not over})

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -43,6 +44,23 @@ def test_an_interrupted_run_ends_with_the_weights_of_one_that_was_not(tmp_path, 
     assert f"continues after epoch {stop}" in caplog.messages[0]
     assert metrics(torn) == metrics(whole)
     assert same_weights(weights(torn), weights(whole))
+
+
+def test_where_checkpoints_are_rare_a_run_starts_where_the_last_one_was(tmp_path, monkeypatch):
+    """As on a GPU: the second and third epoch end within half a minute of the first one's checkpoint."""
+    run = run_of(tmp_path, "cnn_matched", epochs=4)
+    _, whole = go(run, tmp_path / "whole")
+    clock = iter([0.0, 31.0, 31.0, 40.0, 50.0])
+    saver = SimpleNamespace(perf_counter=lambda: next(clock))
+    monkeypatch.setattr("capsbench.run.checkpoint.SECONDS_BETWEEN", {"cpu": 30.0})
+    monkeypatch.setattr("capsbench.run.checkpoint.time", saver)
+    with pytest.raises(Stop):
+        go(run, tmp_path / "torn", reached=stop_after(3))
+    torn = RunFolder.of(tmp_path / "torn", run.study, run.key)
+    assert torch.load(torn.checkpoint_path, weights_only=True)["progress"]["epoch"] == 1
+    monkeypatch.setattr("capsbench.run.checkpoint.time", time)
+    assert go(run, tmp_path / "torn")[0] == "ok"
+    assert metrics(torn) == metrics(whole) and same_weights(weights(torn), weights(whole))
 
 
 @pytest.mark.slow
