@@ -78,7 +78,7 @@ def forest_limits(rows: Sequence[Row]) -> tuple[float, float]:
     sizes = sorted((max(map(abs, row.extent)) for row in rows if row.extent), reverse=True)
     far = list(itertools.pairwise(sizes[: (len(sizes) + 1) // 2]))
     widest = next((near for out, near in far if out > _WIDEST * near > 0), max(sizes, default=1.0))
-    values = [value for extent in extents for value in extent if abs(value) <= widest]
+    values = [0.0, *(value for extent in extents for value in extent if abs(value) <= widest)]
     low, high = min(values), max(values)
     margin = 0.06 * (high - low) or 1.0
     return low - margin, high + margin
