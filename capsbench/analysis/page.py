@@ -171,7 +171,7 @@ def _result(cell: Cell, place: str) -> list[Field]:
         _difference(verdict.difference, verdict.low, verdict.high),
         Field(reasons[0], kind="why", more=reasons[1:]),
         Field(count, len(cell.errors), below=lost),
-        Field(cell.run.data.facts.title, below=", ".join(data)),
+        Field(cell.run.data.facts.title, kind="data", below=", ".join(data)),
         Field(mean_text(familiar.mean, familiar.std), familiar.mean),
         Field(mean_text(per_digit.mean, per_digit.std), per_digit.mean),
         Field(number_text(cell.parameters, ",.0f"), cell.parameters),
