@@ -20,7 +20,7 @@ from capsbench.errors import InputError
 from capsbench.registry import PROTOCOLS
 from capsbench.run.code_version import code_version, content_version, data_version
 from capsbench.run.code_version import evaluation_version, shown_names, training_version
-from capsbench.run.device import count_gpus, requested_gpus
+from capsbench.run.device import count_gpus, has_gpu, requested_gpus
 from capsbench.run.owner import check_owner
 from capsbench.run.workflow_lines import quieten
 from capsbench.study import load_plan
@@ -87,7 +87,11 @@ FINALE = (
 # Commands of jobs on this machine need not import everything anew.
 onstart:
     if workflow.local_exec:
-        if not count_gpus() and any(r.training.device == "cuda" for r in PLAN.runs):
+        if not has_gpu() and any(
+            run.training.device == "cuda"
+            and not Path(f"{STUDY}/runs/{run.key}/model.pt").exists()
+            for run in PLAN.runs
+        ):
             raise WorkflowError(
                 f"capsbench: {STUDY_FILE}: training.device is cuda, and there is no GPU here"
             )

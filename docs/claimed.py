@@ -8,8 +8,11 @@ import pandas as pd
 from findings import TITLES, table
 
 from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
+from capsbench.analysis.statistics import FEWEST
+from capsbench.study import catalogue
 
 REAL = tuple(TITLES)  # experiments on the papers' own data, or images generated from them
+_DECIDED = ("as claimed", "the opposite")
 BELOW = """
 Paper: error of the first network minus that of the second; "the same" where it says that they do not differ. Ours: the
 same at equal seeds, in points of test error (of error under attack for claims about attacks), mean over {seeds} seeds
@@ -20,9 +23,14 @@ margin. "Undecided": neither could be shown. Networks and trainings are not the 
 """
 
 
-def claimed(reference: Path, study: str) -> str:
-    """Return a row per claim: the paper's difference, ours on stand-ins, and ours on the papers' own data."""
+def claimed(reference: Path, study: str, form: str = "") -> str:
+    """Return a row per claim: the paper's difference, ours on stand-ins, and ours on the papers' own data.
+
+    form: `brief` lists those that came out as claimed or the opposite, and counts the others.
+    """
     found = pd.read_csv(reference / study / "tables" / "claims.csv", keep_default_na=False, na_values=[""])
+    if form == "brief":
+        return "\n\n".join([_counted(found), *filter(None, (_bullets(found, word) for word in _DECIDED))])
     rows = [["claim", "paper", "on stand-ins", "on MNIST and what is made of it"]]
     for _, here in found.groupby("claim", sort=False):
         first = here.iloc[0]
@@ -45,6 +53,21 @@ def _counted(found: pd.DataFrame) -> str:
     return f"**{claims} claims, {len(tested)} tests of them: {_listed(said)}.**"
 
 
+def _bullets(found: pd.DataFrame, word: str) -> str:
+    """List the tests that came out one way, by claim."""
+    lines = [
+        f"- {wording.rstrip('.')} ({here.iloc[0]['paper']}): {', '.join(map(_where, here.to_dict('records')))}."
+        for wording, here in found[found["here"] == word].groupby("wording", sort=False)
+    ]
+    return f"{word[0].upper()}{word[1:]}:\n\n" + "\n".join(lines) if lines else ""
+
+
+def _where(row: Any) -> str:
+    """Name data and difference of a test: "−1.50 [−2.00, −1.00] on MNIST"."""
+    title = catalogue()[row["experiment"]].title if row["experiment"] in catalogue() else row["experiment"]
+    return f"{_shown(row).split(': ')[1]} on {TITLES.get(row['experiment'], title)}"
+
+
 def _listed(parts: Sequence[str]) -> str:
     return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
 
@@ -59,14 +82,17 @@ def _published(row: Any) -> str:
 
 
 def _shown(row: Any) -> str:
-    if not isinstance(row["here"], str):
-        return "not run" if not row["n"] else "fewer than three seeds"
+    if not isinstance(row["here"], str) or not row["n"]:
+        return "not run"
     word = f"**{row['here']}**" if row["here"] != "undecided" else "undecided"
-    if isinstance(row["why"], str) and "Holm" in row["why"]:
+    why = row["why"] if isinstance(row["why"], str) else ""
+    if "Holm" in why:
         word += " after Holm's correction"
     short = "" if row["n"] == row["planned"] else f", {row['n']:.0f} of {row['planned']:.0f} seeds"
-    if pd.isna(row["low"]):
+    if row["mean"] == 0 and pd.isna(row["low"]) and row["n"] >= FEWEST:
         return f"{word}: equal in every seed{short}"
+    if pd.isna(row["low"]) or (why and "Holm" not in why):
+        return f"{word}: {why or 'fewer than three seeds'}{short}"
     mean = number(row["mean"], digits_for(row["low"], row["high"]))
     margin = f", margin {row['margin']:.2g}" if row["expected"] == "same" and not pd.isna(row["margin"]) else ""
     return f"{word}: {mean} {interval_of_difference(row['low'], row['high'])}{margin}{short}"

@@ -103,7 +103,7 @@ def read_predictions(plan: Plan, results: Path) -> Correct:
         right[run.key] = _right(arrays["scores"], arrays["labels"])
         about = str(arrays.get("fingerprint", "")), len(right[run.key])
         if items.setdefault(run.experiment, about) != about:
-            mixed.setdefault(run.experiment, str(folder.predictions_path))
+            mixed.setdefault(run.experiment, str(folder.predictions_path.resolve()))
         ids = cluster_ids(run, arrays)
         if ids is not None:
             clusters[run.experiment] = ids

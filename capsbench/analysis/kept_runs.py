@@ -29,7 +29,7 @@ def pack_runs(plan: Plan, results: Path, keys: Collection[str], target: Path) ->
         target: of the reference.
     """
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:xz", format=tarfile.USTAR_FORMAT) as archive:
+    with tarfile.open(fileobj=content, mode="w:xz", format=tarfile.PAX_FORMAT) as archive:
         for key in (run.key for run in plan.runs if run.key in keys):
             folder = RunFolder.of(results, plan.study.name, key).path
             for path in sorted(path for pattern in _FILES for path in folder.glob(pattern)):
@@ -56,6 +56,8 @@ def unpack_runs(plan: Plan, archive: Path, results: Path, without: Collection[st
         InputError: the file is damaged.
     """
     places = {run.key: RunFolder.of(results, plan.study.name, run.key) for run in plan.runs if run.key not in without}
+    if not archive.exists():
+        return set()
     try:
         with tarfile.open(archive, mode="r:xz") as file:
             for member in file:
@@ -69,10 +71,10 @@ def unpack_runs(plan: Plan, archive: Path, results: Path, without: Collection[st
                     path = folder.path / within
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(content.read())
-    except FileNotFoundError:
-        return set()
-    except (tarfile.TarError, lzma.LZMAError, OSError, EOFError) as error:
+    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
         raise InputError(f"{archive}: damaged ({error}); take it from git again") from None
+    except OSError as error:
+        raise InputError(f"{archive}: cannot be unpacked: {error.strerror or error}") from None
     digests = {run.key: run.digest for run in plan.runs}
     records = {key: folder.read_record() for key, folder in places.items()}
     return {key for key, record in records.items() if record is not None and record["digest"] == digests[key]}

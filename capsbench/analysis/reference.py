@@ -46,6 +46,7 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path,
     """Write tables, plots, report.html, runs.csv, the study and provenance.yaml into `target` from the run folders.
 
     A run that is finished in the reference that is there, and not in `results`, stays, unless the study has changed it.
+    The reference that is there is replaced once the new one is whole.
 
     Args:
         plan: the study.
@@ -58,43 +59,52 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path,
         The keys of the runs that come from the reference that was there.
 
     Raises:
-        InputError: a run is missing or failed, was trained with code that is not committed, or the study file is not
-            committed as it is.
+        InputError: a run is missing or failed, was trained with code that is not committed, or was tested on other
+            items than the others; the study file is not committed as it is; or a reference that stays unfinished would
+            lose runs that it has.
     """
+    aside = target.with_name(f".{target.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
     with tempfile.TemporaryDirectory() as place:
         gathered = Path(place)
-        earlier = gather(plan, results, _finished(runs), target / KEPT, gathered)
-        if earlier:
-            runs = collect(plan, gathered)
-        _check_finished(plan, runs, unfinished)
-        records = _records(plan, gathered, runs)
+        here = _finished(runs)
+        earlier = gather(plan, results, here, target / KEPT, gathered)
+        known = collect(plan, gathered)
+        _check_finished(plan, known, unfinished)
+        if unfinished:
+            _check_nothing_is_lost(target, known)
+        records = _records(plan, gathered, known)
         committed = _study_commit(plan)
         before = read_correct(target / CORRECT) if earlier and (target / CORRECT).exists() else None
         correct = with_earlier(plan, read_predictions(plan, gathered), before, earlier)
-        for name in ("tables", "plots"):
-            shutil.rmtree(target / name, ignore_errors=True)
-        for name in (*_HASHED, PROVENANCE, "report.html"):
-            (target / name).unlink(missing_ok=True)
-        write_runs(runs, target / RUNS)
-        shutil.copy(plan.path, target / STUDY)
-        write_correct(correct, target)
-        if measures := read_measures(plan, gathered):
-            write_measures(measures, target / MEASURES)
-        pack_runs(plan, gathered, _finished(runs), target)
-        about = {
-            "study": plan.study.name,
-            "made_by": f"make reference STUDY={plan.path}",
-            "study_commit": committed,
-            "summary": summarise_provenance(plan, gathered),
-            "runs": [
-                {name: record[name] for name in _OF_A_RUN if name in record} | _evaluated(plan, gathered, key, record)
-                for key, record in records.items()
-            ],
-        }
-        _write_provenance(target, about)
-        seal(target)
-        plan, runs = read_reference(target / RUNS)
-        redraw(plan, runs, target, gathered)
+        try:
+            aside.mkdir(parents=True)
+            write_runs(known, aside / RUNS)
+            shutil.copy(plan.path, aside / STUDY)
+            write_correct(correct, aside)
+            if measures := read_measures(plan, gathered):
+                write_measures(measures, aside / MEASURES)
+            pack_runs(plan, gathered, _finished(known), aside)
+            about = {
+                "study": plan.study.name,
+                "made_by": f"capsbench reference {plan.path}",
+                "study_commit": committed,
+                "summary": summarise_provenance(plan, gathered),
+                "runs": [
+                    {name: record[name] for name in _OF_A_RUN if name in record}
+                    | _evaluated(plan, gathered, key, record)
+                    for key, record in records.items()
+                ],
+            }
+            _write_provenance(aside, about)
+            seal(aside)
+            images = not earlier or any(run.key in here and run.options.get("decoder") for run in plan.runs)
+            if not images:
+                _keep_pictures(target, aside)
+            redraw(*read_reference(aside / RUNS), aside, gathered, images)
+            _replace(target, aside)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
     return earlier
 
 
@@ -115,10 +125,18 @@ def read_reference(file: Path, study: Path | None = None) -> tuple[Plan, pd.Data
     return plan, runs_of_plan(plan, runs)
 
 
-def redraw(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> None:
-    """Write tables, plots and report.html into the folder of a reference; results None: there are no run folders."""
+def redraw(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None, images: bool = True) -> None:
+    """Write tables, plots and report.html into the folder of a reference.
+
+    Args:
+        plan: the study.
+        runs: from `read_reference`.
+        folder: of the reference.
+        results: the folder of results; None: there are no run folders.
+        images: whether plots that show images are drawn anew.
+    """
     redraw_tables(plan, runs, folder, results)
-    redraw_plots(plan, runs, folder, results)
+    redraw_plots(plan, runs, folder, results, images)
     redraw_report(plan, runs, folder, results)
 
 
@@ -132,13 +150,18 @@ def redraw_tables(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | 
     return written
 
 
-def redraw_plots(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> list[Path]:
-    """Draw the plots of a reference, and remove those that its study no longer has; returns the paths."""
+def redraw_plots(
+    plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None, images: bool = True
+) -> list[Path]:
+    """Draw the plots of a reference, and remove those that its study no longer has; returns the paths.
+
+    The arguments are those of `redraw`. Without run folders no plot that shows images is drawn.
+    """
     from capsbench.analysis.plots import write_plots  # seaborn takes as long to import as tables to write
 
     with _run_folders(plan, folder, results) as known:
-        measures, images = measures_of(plan, folder, results), results is not None
-        written = write_plots(plan, runs, folder / "plots", known, measures, images)
+        measures = measures_of(plan, folder, results)
+        written = write_plots(plan, runs, folder / "plots", known, measures, images and results is not None)
     _leave(folder / "plots", {f"{name}.{ending}" for name in plan.study.plots for ending in ("png", "svg")})
     _note_analysis(folder)
     return written
@@ -243,6 +266,37 @@ def _check_finished(plan: Plan, runs: pd.DataFrame, unfinished: bool) -> None:
             f"{plan.study.name}: runs that are not finished: {len(rest)} of {len(runs)}, the first is {rest.iloc[0]}"
             + ("" if len(rest) == len(runs) else "; --unfinished keeps the others until these are")
         )
+
+
+def _check_nothing_is_lost(target: Path, runs: pd.DataFrame) -> None:
+    """Raise InputError where the reference that is there has finished runs that the new one would not have."""
+    if not (target / RUNS).exists():
+        return
+    lost = [key for key in _finished(read_runs(target / RUNS)) if key not in _finished(runs)]
+    if lost:
+        raise InputError(
+            f"{target}: {len(lost)} of its runs would be lost, the first is {lost[0]}: its {KEPT} does not have them, "
+            "or the study has changed them; delete the folder if that is meant"
+        )
+
+
+def _keep_pictures(target: Path, aside: Path) -> None:
+    """Copy the plots that show images: of runs whose folders are gone they cannot be drawn again."""
+    from capsbench.analysis.plots.registry import OF_IMAGES  # brings matplotlib
+
+    for path in (path for name in OF_IMAGES for path in (target / "plots").glob(f"{name}.*")):
+        (aside / "plots").mkdir(exist_ok=True)
+        shutil.copy(path, aside / "plots")
+
+
+def _replace(target: Path, aside: Path) -> None:
+    """Put a folder in the place of another one, whose other files stay."""
+    ours = {*_HASHED, PROVENANCE, "report.html", "tables", "plots"}
+    for path in target.iterdir() if target.exists() else ():
+        if path.name not in ours:
+            shutil.move(path, aside / path.name)
+    shutil.rmtree(target, ignore_errors=True)
+    aside.rename(target)
 
 
 def _records(plan: Plan, results: Path, runs: pd.DataFrame) -> dict[str, dict[str, Any]]:

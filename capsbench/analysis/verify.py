@@ -26,6 +26,8 @@ from capsbench.analysis.correct_bits import NAME as CORRECT
 from capsbench.analysis.correct_bits import Correct, unlike
 from capsbench.analysis.kept_runs import NAME as KEPT
 from capsbench.analysis.kept_runs import unpack_runs
+from capsbench.analysis.measures import NAME as MEASURES
+from capsbench.analysis.measures import read_measures
 from capsbench.analysis.reference import (
     AS_RUN,
     FINISHED,
@@ -154,6 +156,8 @@ def _kept(folder: Path, plan: Plan, runs: pd.DataFrame) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as place:
         unpack_runs(plan, folder / KEPT, Path(place))
         frame = runs_of_plan(plan, collect(plan, Path(place)))
+        if read_measures(plan, Path(place)) != measures_of(plan, folder):
+            yield f"{folder / MEASURES}: is not what the evaluations in {KEPT} say"
     again = {row["key"]: row for row in frame.to_dict("records")}
     for row in runs_of_plan(plan, runs).to_dict("records"):
         kept = again[row["key"]]

@@ -279,7 +279,7 @@ def tables(study: str | None, results: Path, file: Path | None) -> None:
 def plots(study: str | None, results: Path, file: Path | None) -> None:
     """Rebuild the plots from the runs that exist; trains nothing.
 
-    With --runs, those of a committed reference; plots that are drawn from run folders then stay as they are.
+    With --runs, those of a committed reference; plots that show images then stay as they are.
 
     Example: capsbench plots quick
     """
@@ -335,9 +335,9 @@ def verify(folders: tuple[Path, ...], results: Path) -> None:
     """Compare committed references with what they are made of.
 
     Tables are rebuilt from runs.csv, correct.npz, measures.json and study.yaml and compared byte for byte, correct.npz
-    with the errors in runs.csv, rows and digests with provenance.yaml, commits with the git history, README.md and
-    docs with both. Plots are not compared: fonts differ between machines. Exits with 1 where something differs, and
-    names file and line.
+    with the errors in runs.csv, rows with runs.tar.xz, rows and digests with provenance.yaml, commits with the git
+    history, README.md and docs with both. Plots are not compared: fonts differ between machines. Exits with 1 where
+    something differs, and names file and line.
 
     Example: capsbench verify results/reference/cpu
     """

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from capsbench.data import Raw, make_task, read_split
 from capsbench.data.tasks.splits import split_indices
@@ -86,13 +89,24 @@ class Context:
         load_weights(model, folder.model_path)
         return model.to(self.device).eval()
 
-    def untrained(self) -> Network:
-        """Return the network as it was before its training, on the device."""
-        run = self.run
+    def untrained(self, images: Int[Tensor, " chosen"]) -> Network:
+        """Return the network as it was before its training, on the device.
+
+        Batch normalisation has the statistics of the training images that these indices name, as at the beginning of a
+        training. With means of 0 and variances of 1, which it is made with, values may differ by next to nothing.
+        """
+        run, task = self.run, self.training_images()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(run.seed, "initialisation"))
             model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
-        return model.to(self.device).eval()
+            norms = [module for module in model.to(self.device).modules() if isinstance(module, _BatchNorm)]
+            for norm in norms:
+                norm.reset_running_stats()
+                norm.momentum = None  # a mean over all batches
+            with torch.no_grad():
+                for part in images.split(run.training.batch_size) if norms else ():
+                    model.train()(task.eval_batch(part, 0).images)
+        return model.eval()
 
     def rng(self) -> torch.Generator:
         """Return a generator on the CPU for what a protocol draws: the same for all runs, and anew with each call."""

@@ -47,26 +47,30 @@ def linear_probe(context: Context, *, train_images: Count = 2000, images: Count 
 
     Returns:
         Accuracies in % (for pairs, of both classes): of a probe on poses or features, on those of an untrained copy,
-        and on as many principal components of the pixels that the network sees, standardised each by itself or all
-        together, whichever is better; of clusters of poses or features, as many as classes, where an image shows one
-        class; of the network itself on the same test images.
+        and on as many principal components of the pixels that the network sees (at most one per pixel or training
+        image), scaled all alike; of clusters of poses or features, as many as classes, where an image shows one class;
+        of the network itself on the same test images.
     """
+    from threadpoolctl import threadpool_limits  # scikit-learn's
+
+    with threadpool_limits(context.run.training.threads):
+        return _probed(context, train_images, images)
+
+
+def _probed(context: Context, train_images: int, images: int) -> dict[str, Any]:
     training, test = context.training_images(), context.task()
     shown, scored = chosen_images(training, train_images), chosen_images(test, images)
     seen = collect(context.model, training, shown)
     if seen is None:
         return not_applicable(NOTHING)
-    tested, untrained = collect(context.model, test, scored), context.untrained()
+    tested, untrained = collect(context.model, test, scored), context.untrained(shown)
     before, before_tested = (collect(untrained, task, chosen) for task, chosen in ((training, shown), (test, scored)))
     assert tested is not None and before is not None and before_tested is not None
     labels, truth = training.labels[shown].cpu(), test.labels[scored].cpu()
     accuracy, converged = probe(seen.values, labels, tested.values, truth)
     untrained_accuracy, untrained_converged = probe(before.values, labels, before_tested.values, truth)
     components, components_tested = principal_components(seen.pixels, tested.pixels, seen.values.shape[1])
-    on_components = [
-        probe(components, labels, components_tested, truth, standardised) for standardised in (True, False)
-    ]
-    components_accuracy, components_converged = max(on_components)
+    components_accuracy, components_converged = probe(components, labels, components_tested, truth, standardised=False)
     of_clusters = clusters_accuracy(seen.values, labels, tested.values, truth) if labels.ndim == 1 else None
     return {
         "status": "ok",

@@ -32,6 +32,15 @@ def count_gpus() -> int:
     return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
 
 
+def has_gpu() -> bool:
+    """Tell whether torch finds a GPU where `count_gpus` does, or elsewhere."""
+    if count_gpus():
+        return True
+    import torch  # slow to import
+
+    return torch.cuda.is_available()
+
+
 def requested_gpus(device: str) -> int:
     """Return how many GPUs a job asks for: one for `cuda`, whatever machine submits it; for `auto`, if there is one."""
     return int(device == "cuda" or (device == "auto" and count_gpus() > 0))

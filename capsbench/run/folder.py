@@ -7,9 +7,9 @@ predictions.npz         scores on the test set
 evaluations/*.json      one file per protocol
 checkpoint.pt           where to continue after an interruption; of a finished run, enough to write the rest again
 
-Nothing is read as a result that is not as it was written: run.yaml and evaluations carry a checksum of themselves, and
-run.yaml the sha256 of model.pt, metrics.csv and predictions.npz, once they are there. Each evaluation names the weights
-that it measured. Files from before this was so are read without it.
+No number enters a table that is not as it was written: run.yaml and evaluations/*.json carry a checksum of themselves,
+and run.yaml the sha256 of model.pt, metrics.csv and predictions.npz, once they are there. Each evaluation names the
+weights that it measured. Files from before this was so are read without it.
 """
 
 import hashlib
@@ -95,8 +95,10 @@ class RunFolder:
             started, weights = found.get("training_started"), found.get("weights")
         except FileNotFoundError:
             return {}
-        except (ValueError, AttributeError, OSError):
+        except (ValueError, AttributeError):
             raise InputError(f"{path}: damaged; delete it and evaluate the run again") from None
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
         if checksum is not None and checksum != _checksum(found):
             raise InputError(f"{path}: was changed since it was written; delete it and evaluate the run again")
         measured = record.get("files", {}).get(self.model_path.name, weights)
@@ -110,7 +112,10 @@ class RunFolder:
     def check(self, path: Path, record: Mapping[str, Any]) -> None:
         """Raise InputError if a file of this folder is not that of which run.yaml has the sha256."""
         known = record.get("files", {}).get(path.name)
-        if known is not None and path.exists() and sha256(path) != known:
+        if known is None or not path.exists() or sha256(path) == known:
+            return
+        now = (self.read_record() or {}).get("files", {}).get(path.name)  # another process may have just written both
+        if now == known or sha256(path) != now:
             again = "evaluate" if path == self.predictions_path else "train"
             raise InputError(f"{path}: is not the file that this run wrote; {again} the run again")
 
@@ -160,7 +165,8 @@ class RunFolder:
         checksum = record.pop(_CHECKSUM, None)
         if checksum is not None and checksum != _checksum(text.rpartition(f"{_CHECKSUM}:")[0]):
             raise InputError(
-                f"{self.record_path}: was changed since it was written; delete the folder and train the run again"
+                f"{self.record_path}: was changed since it was written; delete it and train the run again, which takes "
+                "what is finished from the checkpoint"
             )
         return record
 

@@ -1,14 +1,13 @@
 """Which study file the folder results/NAME belongs to, so that two studies of one name do not train over each other."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from capsbench.errors import InputError
 from capsbench.run.folder import write_whole
-from capsbench.study import Plan
+from capsbench.study import Plan, load_plan
 
 NAME = ".study.json"
 
@@ -16,8 +15,9 @@ NAME = ".study.json"
 def check_owner(plan: Plan, results: Path) -> None:
     """Raise InputError where results/NAME holds the runs of another study file of the same name.
 
-    A study file that was moved, renamed or copied is no other one: the file of before is not there, calls itself
-    something else, or is the same byte for byte. Results that were moved belong to nobody.
+    A study file that was moved or renamed is no other one: the file of before is not there, or calls itself something
+    else. Nor is a copy of which parts were taken out: another study has a run of the same key that is configured
+    otherwise. Results that were moved belong to nobody.
     """
     here = (results / plan.study.name).resolve()
     owner = _owner(here)
@@ -37,7 +37,9 @@ def claim(plan: Plan, results: Path) -> None:
     here = (results / plan.study.name).resolve()
     owner = {"study": str(plan.path.resolve()), "results": str(here)}
     if _owner(here) != owner:
-        write_whole(here / NAME, lambda aside: aside.write_text(json.dumps(owner, indent=2) + "\n", encoding="utf-8"))
+        text = json.dumps(owner, indent=2) + "\n"
+        with suppress(FileNotFoundError):  # jobs on several machines may note it at once
+            write_whole(here / NAME, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
 def _owner(here: Path) -> dict[str, Any] | None:
@@ -51,9 +53,12 @@ def _owner(here: Path) -> dict[str, Any] | None:
 
 def _is_another(other: Path, plan: Plan) -> bool:
     try:
-        content = other.read_bytes()
-        found = yaml.safe_load(content)
-    except (OSError, yaml.YAMLError):
+        if other.read_bytes() == plan.path.read_bytes():
+            return False
+        found = load_plan(other)
+    except (OSError, InputError):
         return False
-    named = isinstance(found, dict) and found.get("name") == plan.study.name
-    return named and content != plan.path.read_bytes()
+    digests = {run.key: run.digest for run in found.runs}
+    return found.study.name == plan.study.name and any(
+        digests.get(run.key, run.digest) != run.digest for run in plan.runs
+    )

@@ -44,6 +44,7 @@ def read_metrics(folder: RunFolder) -> list[dict[str, Any]]:
     """Read metrics.csv: one row per epoch, numbers or None."""
     if not folder.metrics_path.exists():
         return []
+    folder.check(folder.metrics_path, folder.read_record() or {})
     with folder.metrics_path.open(newline="") as file:
         return [{k: float(v) if v else None for k, v in row.items()} for row in csv.DictReader(file)]
 

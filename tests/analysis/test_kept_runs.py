@@ -120,10 +120,91 @@ def test_parts_are_tested_on_the_same_items(train, refer, results, tmp_path):
     train(0)
     before = contents(refer(unfinished=True))
     shutil.rmtree(results)
+    train(1, items="e" * 64)
+    with pytest.raises(InputError, match="digits: the runs here were tested on other items"):
+        refer(unfinished=True)
+    assert contents(tmp_path / "reference") == before
+    train(1, 2)
+    train(2, items="e" * 64)  # not even alike among themselves
+    with pytest.raises(InputError, match=r"results/small_study/runs/.*predictions.npz: tested on other items"):
+        refer()
+    assert contents(tmp_path / "reference") == before
     train(1, 2, items="e" * 64)
     with pytest.raises(InputError, match="digits: the runs here were tested on other items"):
         refer()
     assert contents(tmp_path / "reference") == before
+
+
+def test_no_finished_run_is_lost_without_a_word(train, refer, results, tmp_path):
+    train(0, 1, 2)
+    target = refer()
+    (target / NAME).unlink()  # a reference of before runs were kept
+    before = contents_but_runs(target)
+    shutil.rmtree(results)
+    train(0)
+    with pytest.raises(InputError, match=r"6 of its runs would be lost, the first is .*seed1: its runs\.tar\.xz"):
+        refer(unfinished=True)
+    assert contents_but_runs(target) == before
+    shutil.rmtree(target)
+    assert len(read_runs(refer(unfinished=True) / "runs.csv").query("status == 'ok'")) == 3
+
+
+def contents_but_runs(folder) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_reference_that_cannot_be_written_leaves_the_one_that_is_there(train, refer, results, tmp_path, monkeypatch):
+    train(0)
+    before = contents_but_runs(refer(unfinished=True))
+    train(0, 1, 2)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("capsbench.analysis.reference.pack_runs", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        refer()
+    assert contents_but_runs(tmp_path / "reference") == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_run_that_failed_or_still_runs_is_missing_in_an_unfinished_reference(train, refer, plan, write_run):
+    train(0)
+    write_run(plan.runs[1], "failed")
+    write_run(plan.runs[2], "running")
+    target = refer(unfinished=True)
+    assert read_runs(target / "runs.csv")["status"].tolist() == ["ok", "missing", "missing"] * 3
+    assert verify([target]).problems == []
+
+
+def test_pictures_of_runs_that_are_gone_stay(train, refer, plan, results, write_run):
+    with_decoder = [run for run in plan.runs if run.options.get("decoder")]
+    for run in with_decoder:
+        write_run(run)
+    target = refer(unfinished=True)
+    picture = (target / "plots/reconstructions.svg").read_bytes()
+    assert b"nothing to show" not in picture
+    shutil.rmtree(results)
+    for run in plan.runs:
+        if run not in with_decoder:
+            write_run(run)
+    assert (refer() / "plots/reconstructions.svg").read_bytes() == picture
+
+
+def test_other_files_in_the_folder_stay(train, refer):
+    train(0, 1, 2)
+    (refer() / "REMARKS.md").write_text("mine")
+    assert (refer() / "REMARKS.md").read_text() == "mine"
+
+
+def test_long_names_are_kept(make_plan, write_run, results, tmp_path):
+    text = "name: n\nseeds: [0]\ntraining: {epochs: 2}\nexperiments: {EEE: {data: {name: digits}}}\n"
+    plan = make_plan(
+        text.replace("EEE", "e" * 100) + "variants: {VVV: {model: cnn_matched}}\n".replace("VVV", "v" * 100)
+    )
+    write_run(plan.runs[0])
+    pack_runs(plan, results, [plan.runs[0].key], tmp_path)
+    assert unpack_runs(plan, tmp_path / NAME, tmp_path / "out") == {plan.runs[0].key}
 
 
 def test_a_row_that_is_not_what_was_kept_is_named(train, refer):

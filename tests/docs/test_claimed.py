@@ -17,6 +17,7 @@ COLUMNS = (
 LOWER = ("first", "S17", "A is better than B.", "lower", -0.3, "points")
 SAME = ("second", "H18", "A and B are alike.", "same", None, "points")
 SHARE = ("third", "H18", "A makes fewer errors.", "lower", -30.0, "percent")
+FOURTH = ("fourth", "H18", "A is lower.", "lower", -1.0, "points")
 ROWS = [
     (*LOWER, "digits", 5, 5, -1.5, -2.0, -1.0, None, "as claimed", None),
     (*LOWER, "mnist", 4, 5, 0.25, -0.5, 1.0, None, "undecided", None),
@@ -24,6 +25,8 @@ ROWS = [
     (*SAME, "affnist-generated", 0, 5, None, None, None, None, None, None),
     (*SHARE, "toynorb", 5, 5, 3.0, 1.0, 5.0, None, "undecided", "not after Holm's correction for 3 claims (p = 0.2)"),
     (*SHARE, "toynorb-azimuth", 5, 5, 0.0, None, None, None, "undecided", "identical in all five seeds"),
+    (*FOURTH, "toynorb", 1, 5, -2.0, None, None, None, "undecided", None),
+    (*FOURTH, "digits", 5, 5, -3.2, -4.0, -2.4, None, "undecided", "one side stayed at chance"),
 ]
 
 
@@ -50,9 +53,18 @@ def test_a_claim_is_a_row_with_what_was_found_on_either_kind_of_data(lines):
     ]
     assert rows[3][:2] == ["A makes fewer errors (H18)", "−30 %"]
     assert rows[3][2] == ("undecided after Holm's correction: +3.00 [+1.00, +5.00]<br>undecided: equal in every seed")
+    assert rows[4][2] == "undecided: fewer than three seeds, 1 of 5 seeds<br>undecided: one side stayed at chance"
+
+
+def test_in_brief_it_lists_what_was_decided(lines, tmp_path):
+    assert claimed(tmp_path, "small", "brief") == (
+        "**4 claims, 7 tests of them: 2 as claimed and 5 undecided.**\n\nAs claimed:\n\n"
+        "- A is better than B (S17): −1.50 [−2.00, −1.00] on handwritten digits of scikit-learn.\n"
+        "- A and B are alike (H18): +0.10 [−0.20, +0.40], margin 0.9 on handwritten digits of scikit-learn."
+    )
 
 
 def test_what_came_out_is_counted(lines):
-    assert lines[0] == "**3 claims, 5 tests of them: 2 as claimed and 3 undecided.**"
-    assert "4 or 5 seeds" in "\n".join(lines)
+    assert lines[0] == "**4 claims, 7 tests of them: 2 as claimed and 5 undecided.**"
+    assert "1 or 4 or 5 seeds" in "\n".join(lines)
     assert "(../results/reference/small/tables/claims.md)" in "\n".join(lines)

@@ -17,7 +17,10 @@ from capsbench.study import load_plan
 def given(training, test, model, untrained=None):
     """A context of which a probe needs this much; by default the untrained copy is as the model."""
     before = model if untrained is None else untrained
-    return SimpleNamespace(training_images=lambda: training, task=lambda: test, model=model, untrained=lambda: before)
+    run = SimpleNamespace(training=SimpleNamespace(threads=1))
+    return SimpleNamespace(
+        training_images=lambda: training, task=lambda: test, model=model, untrained=lambda _: before, run=run
+    )
 
 
 def test_a_linear_code_is_read_and_noise_is_not():
@@ -130,18 +133,36 @@ def test_principal_components_are_those_of_the_training_images():
     assert principal_components(seen[:5], tested, 100)[0].shape == (5, 5)
 
 
-def test_the_untrained_copy_is_the_network_that_the_training_began_with(tmp_path):
+@pytest.fixture
+def fresh(tmp_path) -> Context:
+    """The context of a run that nobody trained."""
     path = tmp_path / "s.yaml"
     path.write_text(
-        "name: s\nseeds: [3]\ntraining: {epochs: 1}\nexperiments: {e: {data: {name: digits}}}\n"
+        "name: s\nseeds: [3]\ntraining: {epochs: 1, batch_size: 10}\n"
+        "experiments: {e: {data: {name: digits, train_images: 40}}}\n"
         "variants: {v: {model: resnet20, options: {widths: [4, 8], blocks: 1}}}\n"
     )
     (run,) = load_plan(path).runs
-    before = torch.random.get_rng_state()
-    context = Context(run, None, torch.device("cpu"), tmp_path, tmp_path)
-    made, again = context.untrained(), context.untrained()
-    assert torch.equal(torch.random.get_rng_state(), before)
+    return Context(run, None, torch.device("cpu"), tmp_path, tmp_path)
+
+
+def test_the_untrained_copy_is_the_network_that_the_training_began_with(fresh):
+    run, before = fresh.run, torch.random.get_rng_state()
+    made, again = fresh.untrained(torch.arange(40)), fresh.untrained(torch.arange(40))
+    assert torch.equal(torch.random.get_rng_state(), before) and not made.training
     torch.manual_seed(stream_seed(3, "initialisation"))  # as capsbench.run.train does
-    expected = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options).state_dict()
-    for name, value in expected.items():
+    expected = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
+    for name, value in expected.named_parameters():
         assert torch.equal(made.state_dict()[name], value) and torch.equal(again.state_dict()[name], value)
+
+
+def test_the_untrained_copy_is_normalised_by_the_training_images(fresh):
+    images = fresh.training_images().eval_batch(torch.arange(40), 0).images
+    made = fresh.untrained(torch.arange(40))
+    first = next(module for module in made.modules() if isinstance(module, torch.nn.BatchNorm2d))
+    seen = []
+    first.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    made(images)
+    spread = seen[0].transpose(0, 1).flatten(1)
+    assert spread.mean(dim=1).abs().max() < 1e-4
+    assert (spread.std(dim=1) - 1).abs().max() < 0.05  # the mean over batches of ten

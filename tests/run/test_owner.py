@@ -65,6 +65,15 @@ def test_a_study_that_was_moved_renamed_or_copied_is_the_same_study(write, resul
     claim(write("new.yaml", STUDY.replace("epochs: 1", "epochs: 3")), results)
 
 
+def test_a_copy_with_a_part_taken_out_is_the_same_study(write, results):
+    """As docs/gpus.md says to run a part of a study."""
+    more = "experiments: {digits: {data: {name: digits, train_images: 40}}, more: {data: {name: digits}}}"
+    whole = write("a.yaml", STUDY.replace("experiments: {digits: {data: {name: digits, train_images: 40}}}", more))
+    claim(whole, results)
+    claim(write("part.yaml"), results)
+    claim(whole, results)
+
+
 def test_results_that_were_moved_belong_to_nobody(write, results, tmp_path):
     claim(write("a.yaml"), results)
     shutil.copytree(results, tmp_path / "elsewhere")

@@ -48,6 +48,8 @@ def plot_reconstructions(plan: Plan, results: Path | None, runs: pd.DataFrame) -
         return nothing("reconstructions stand in run folders")
     found = []
     for row, path in first_seeds(runs, lambda key: RunFolder.of(results, plan.study.name, key).predictions_path):
+        folder = RunFolder(path.parent)
+        folder.check(path, folder.read_record() or {})
         with np.load(path) as arrays:
             if "sample_reconstructions" in arrays:
                 title = f"{title_of(plan, row['experiment'], runs)}: {row['label']}, seed {row['seed']}"

@@ -17,8 +17,7 @@ from capsbench.study import Plan
 _COLUMNS = 2
 _LEFT, _GAP, _BELOW = 1.24, 0.14, 0.2  # inches
 _LETTERS, _TITLE_LETTERS = 22, 19  # in a line of a label, and of the title of axes
-_NOTE = "Marks: seeds; line: their mean. Panels with the same unit have the same scale."
-_PLAIN_UNITS = ("", "%")  # of shares and measures, whose ratios say little: their axes are not logarithmic
+_NOTE = "Marks: seeds; line: their mean. Panels of the same unit or measure have the same scale."
 
 Values = Mapping[str, Sequence[float]]  # by variant, of its seeds
 
@@ -75,8 +74,8 @@ def _values(name: str, key: str, experiment: str, plan: Plan, measures: Measures
 
 
 def _unit(heading: str) -> str:
-    """Return what stands in brackets at the end of a heading."""
-    return heading.rpartition("(")[2].rstrip(")") if heading.endswith(")") else ""
+    """Return what panels of one scale have in common: "(ms)", or without a unit the first word, as in "R2 of scale"."""
+    return "(" + heading.rpartition("(")[2] if heading.endswith(")") else heading.split()[0]
 
 
 def _set_rows(axis: Any, names: Mapping[str, str], labelled: bool) -> None:
@@ -91,7 +90,7 @@ def _set_rows(axis: Any, names: Mapping[str, str], labelled: bool) -> None:
 
 def _set_scale(axis: Any, values: Sequence[float], unit: str) -> None:
     low, high = min(values), max(values)
-    if unit not in _PLAIN_UNITS and low > 0 and spans_much(values):
+    if unit.startswith("(") and unit != "(%)" and low > 0 and spans_much(values):  # of shares ratios say little
         axis.set_xlim(0.8 * low, 1.25 * high)
         make_log(axis, "x")
     else:

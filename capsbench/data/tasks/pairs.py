@@ -44,7 +44,9 @@ class PairOptions(DataOptions):
         ),
     ] = Field("pair", description="a pair's first digit is placed anew in each pair, or always alike (by pair_seed)")
     combine: Literal["sum", "maximum"] = Field("sum", description="of pixels; a sum is clipped at 255")
-    train_pairs: Count = Field(60_000, description="pairs per epoch, drawn anew in each epoch (S17: 60M in all)")
+    train_pairs: Annotated[int, Field(ge=1)] = Field(
+        60_000, description="pairs per epoch, drawn anew in each epoch (S17: 60M in all)"
+    )
     test_pairs: Count = Field(10_000, description="fixed by pair_seed and index (S17: 10M)")
     pair_seed: Annotated[int, Field(ge=0)] = Field(0, description="draws the test pairs")
 
