@@ -1,7 +1,7 @@
 """The training of one run, top to bottom: data, model, epochs of steps, checkpoints, the end.
 
-The run folder is the truth. A run killed at any moment continues from its last checkpoint and ends with the weights of a
-run that was never interrupted: every random draw comes from a stream of (seed, purpose, epoch).
+The run folder is the truth. A run killed at any moment continues from its last checkpoint and ends with the weights of
+a run that was never interrupted: every random draw comes from a stream of (seed, purpose, epoch).
 """
 
 import logging
