@@ -189,10 +189,13 @@ def _at_this_scale(apart: Sequence[ClaimResult], titles: Mapping[str, str]) -> I
         "undecided": "stayed undecided",
     }  # fmt: skip
     start = "Tested at a smaller scale or on other data than the papers' own, "
+    claims = len({claim.claim.id for claim in apart})
+    named = "one claim" if claims == 1 else f"{claims} claims"
+    what = named if claims == len(apart) else f"{len(apart)} tests of {named}"
     for here, words in came_out.items():
         found = [claim for claim in apart if claim.here == here]
         if found:
-            count = "the one claim" if len(apart) == 1 else f"{len(found)} of {len(apart)} claims"
+            count = "the one claim" if len(apart) == 1 else f"{len(found)} of {what}"
             lines = [] if here == "undecided" else [_claim(claim, titles) for claim in found]
             yield _listed(f"{start}{count} {words}", lines)
             start = ""

@@ -218,6 +218,18 @@ def test_a_claim_is_quoted_with_its_verdict(concluded):
     assert "supported" not in sentence
 
 
+def test_tests_of_a_claim_on_several_data_sets_are_no_claims_of_their_own(concluded):
+    line = "  mnist: {data: {name: mnist}, training: {batch_size: 64}}"
+    twice = CLAIM.replace("  mnist: {data: {name: mnist}}", f"{line}\n{line.replace('  mnist', '  again')}")
+    ends = {
+        "capsnet_iterations1": [0.29, 0.30, 0.28, 0.29, 0.29],
+        "capsnet_iterations3": [0.25, 0.25, 0.24, 0.25, 0.26],
+    }
+    said, _ = concluded(twice, **ends)
+    (sentence,) = [sentence for sentence in said if "came out as claimed" in sentence]
+    assert "2 of 2 tests of one claim came out as claimed" in sentence
+
+
 def test_nothing_is_concluded_before_anything_has_run(concluded):
     said, _ = concluded()
     assert said[0].startswith("Nothing can be said yet")
