@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from capsbench.models import build_model, count_parameters
-from capsbench.registry import LOSSES, MODELS, Options
+from capsbench.registry import LARGEST_COUNT, LOSSES, MODELS, Options
 from capsbench.run.multiply_adds import count_multiply_adds
 
 Shape = tuple[int, int, int]
@@ -218,5 +218,6 @@ def _type(schema: dict[str, Any]) -> str:
         return "list of " + _type(schema["items"]).replace("number", "numbers", 1)
     words = {"integer": "whole number", "boolean": "true or false", "string": "word", "object": "mapping"}
     signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-    limits = [f"{sign} {schema[limit]:g}" for limit, sign in signs.items() if limit in schema]
+    given = {sign: schema[limit] for limit, sign in signs.items() if schema.get(limit, LARGEST_COUNT) < LARGEST_COUNT}
+    limits = [f"{sign} {value:g}" for sign, value in given.items()]  # what is beyond no study reaches
     return " ".join([words.get(schema["type"], schema["type"]), ", ".join(limits)]).strip()

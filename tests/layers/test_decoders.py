@@ -42,7 +42,7 @@ def test_images_of_any_shape_in_the_unit_range(name, shape):
         assert ((images >= 0) & (images <= 1)).all()
         alone = decoder(poses, SCORES, labels[:, 1])
         assert alone.shape == (2, *shape)  # and of one
-        torch.testing.assert_close(alone, images[:, 1])
+        torch.testing.assert_close(alone, images[:, 1], rtol=1e-4, atol=1e-4)  # another size of a matrix product
 
 
 @every_decoder
