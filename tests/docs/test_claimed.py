@@ -57,7 +57,9 @@ def test_a_claim_is_a_row_with_what_was_found_on_either_kind_of_data(lines):
 
 
 def test_in_brief_it_lists_what_was_decided(lines, tmp_path):
-    assert claimed(tmp_path, "small", "brief") == (
+    said, below = claimed(tmp_path, "small", "brief").rsplit("\n\n", 1)
+    assert below.startswith("Points of test error, the first network minus the second: mean over 1 or 4 or 5 seeds")
+    assert said == (
         "**4 claims, 7 tests of them: 2 as claimed and 5 undecided.**\n\nAs claimed:\n\n"
         "- A is better than B (S17): −1.50 [−2.00, −1.00] on handwritten digits of scikit-learn.\n"
         "- A and B are alike (H18): +0.10 [−0.20, +0.40], margin 0.9 on handwritten digits of scikit-learn."
