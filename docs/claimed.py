@@ -13,8 +13,8 @@ from capsbench.study import catalogue
 
 REAL = tuple(TITLES)  # experiments on the papers' own data, or images generated from them
 BRIEFLY = (
-    "Points of test error, the first network minus the second: mean over {seeds} seeds paired, with the 95 % t interval; "
-    'differences hold after Holm\'s correction for all tests, and "the same" is within the margin.'
+    "Points of test error, the first network minus the second: mean over {seeds} seeds paired, with the 95 % t "
+    'interval; differences hold after Holm\'s correction for all tests, and "the same" is within the margin.'
 )
 _DECIDED = ("as claimed", "the opposite")
 BELOW = """
