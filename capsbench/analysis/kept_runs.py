@@ -1,7 +1,7 @@
 """What a reference keeps of each run folder: all but weights, predictions and checkpoints, in one file, runs.tar.xz.
 
-A study may be trained in parts, some seeds on one machine and some on another, or more than one machine is kept for.
-The parts meet in the reference: what it kept of a run stands in for the folder that is gone.
+A study may be trained in parts, on several machines or on several days, of which no machine keeps them all. The parts
+meet in the reference: what it kept of a run stands in for the folder that is gone.
 """
 
 import io

@@ -28,7 +28,7 @@ from capsbench.analysis.report import summarise_provenance, write_report
 from capsbench.analysis.tables import build_tables, write_tables
 from capsbench.errors import InputError
 from capsbench.run import provenance
-from capsbench.run.folder import RunFolder, write_whole
+from capsbench.run.folder import RunFolder, sha256, write_whole
 from capsbench.study import Plan, load_plan
 
 RUNS, STUDY, PROVENANCE, AS_RUN = "runs.csv", "study.yaml", "provenance.yaml", "study_as_run.yaml"
@@ -229,13 +229,8 @@ def seal(folder: Path) -> None:
     rows = row_hashes(folder / RUNS)
     for run in about["runs"]:
         run["row"] = rows.get(key_of(run), (0, _UNKNOWN))[1]
-    about["files"] = {name: file_hash(folder / name) for name in _HASHED if (folder / name).exists()}
+    about["files"] = {name: sha256(folder / name) for name in _HASHED if (folder / name).exists()}
     _write_provenance(folder, about)
-
-
-def file_hash(path: Path) -> str:
-    """Return the sha256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def row_hashes(path: Path) -> dict[str, tuple[int, str]]:

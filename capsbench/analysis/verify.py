@@ -35,7 +35,6 @@ from capsbench.analysis.reference import (
     RUNS,
     STUDY,
     correct_of,
-    file_hash,
     is_commit,
     key_of,
     measures_of,
@@ -45,6 +44,7 @@ from capsbench.analysis.reference import (
 from capsbench.analysis.tables import write_tables
 from capsbench.errors import InputError
 from capsbench.registry import flat_options
+from capsbench.run.folder import sha256
 from capsbench.run.provenance import git
 from capsbench.study import Plan, Run, load_plan
 
@@ -111,7 +111,7 @@ def _verify_folder(folder: Path, findings: Findings) -> None:
     rows = findings.add(_rows(folder, plan, runs, about))
     for name, expected in files.items():
         path = folder / name
-        found = file_hash(path) if path.exists() else "missing"
+        found = sha256(path) if path.exists() else "missing"
         if found != expected and not (name == RUNS and (rows or there)):
             what = "is not there" if found == "missing" else f"was changed: its sha256 is not that of {PROVENANCE}"
             findings.problems.append(f"{path}: {what}")
