@@ -7,7 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Purpose = Literal["initialisation", "order", "augmentation", "dropout", "pairs", "placement", "evaluation"]
+Purpose = Literal[
+    "initialisation", "order", "dropout", "evaluation",
+    "pairs", "placement", "crop", "flip", "rotation_and_scale", "shift", "cutout", "brightness_and_contrast",
+]  # fmt: skip
 
 
 def stream_seed(seed: int, purpose: Purpose, epoch: int = 0) -> int:
@@ -21,10 +24,10 @@ def stream(seed: int, purpose: Purpose, epoch: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(stream_seed(seed, purpose, epoch))
 
 
-def indexed_draws(seed: int, purpose: Purpose, count: int, columns: int) -> Tensor:
-    """Draw uniformly from [0, 1) -> float64 [count, columns]; row i depends on (seed, purpose, i) alone, not on count.
+def indexed_draws(seed: int, purpose: Purpose, count: int, columns: int, epoch: int = 0) -> Tensor:
+    """Draw uniformly from [0, 1) -> float64 [count, columns]; row i depends on (seed, purpose, epoch, i), not on count.
 
     Philox is a counter-based generator, whose stream numpy keeps the same from version to version.
     """
-    bits = np.random.Philox(key=stream_seed(seed, purpose))
+    bits = np.random.Philox(key=stream_seed(seed, purpose, epoch))
     return torch.from_numpy(np.random.Generator(bits).random((count, columns)))

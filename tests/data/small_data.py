@@ -7,6 +7,7 @@ import torch
 
 from capsbench.data import make_task, read_split
 from capsbench.data.catalogue import CATALOGUE
+from capsbench.data.tasks.draws import EpochDraws
 from capsbench.study import Data
 
 CPU = torch.device("cpu")
@@ -38,3 +39,8 @@ def task_of(name, split, **options):
     """The task of a data set that needs no files."""
     data = data_of(name, **options)
     return make_task(data, read_split(data, NOWHERE, split), split, CPU)
+
+
+def draws_of(images, seed=0, epoch=1):
+    """What is drawn in one epoch for images [B] by their numbers."""
+    return EpochDraws(seed, epoch, int(images.max()) + 1, CPU).of(images)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from capsbench.data.readers.raw import Raw
 from capsbench.data.tasks.augmentation import augment, windows
+from capsbench.data.tasks.draws import Draws
 from capsbench.data.tasks.task import Batch, Plain, Task, to_unit_range
 from capsbench.registry import Count, Said
 from capsbench.streams import indexed_draws
@@ -111,22 +112,20 @@ class Placed(Task):
         self.epoch_images = len(self.digits)
         self.digit_labels = torch.from_numpy(raw.labels).to(device)
         self.labels = self.digit_labels.repeat(transforms_per_image)  # evaluation image i shows digit i modulo N
-        self.draws = indexed_draws(seed, "placement", len(self.labels), DRAWS)
+        self.draws = indexed_draws(seed, "placement", len(self.labels), DRAWS).to(device)
 
-    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, rng: torch.Generator) -> Batch:
+    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, draws: Draws) -> Batch:
         """Draw places or maps anew; augmentation acts on the images in 40x40."""
-        draws = torch.rand(len(indices), DRAWS, dtype=torch.float64, generator=rng)
-        images = augment(self._show(indices, draws), augmentation, rng)
+        images = augment(self._show(indices, draws("placement", DRAWS)), augmentation, draws)
         return Batch(images, self.digit_labels[indices], images)
 
     def eval_images(self, indices: Int[Tensor, " batch"]) -> tuple[UInt8[Tensor, "batch 1 40 40"], None]:
         """Return images uint8 [B, 1, 40, 40]."""
-        images = self._show(indices % len(self.digits), self.draws[indices.cpu()])
+        images = self._show(indices % len(self.digits), self.draws[indices])
         return (images * 255).round().to(torch.uint8), None
 
     def _show(self, indices: Tensor, draws: Tensor) -> Tensor:
         """Digits [B] under draws [B, 6] -> float [B, 1, 40, 40]."""
-        draws = draws.to(indices.device)
         if self.mode == "affine":
             return affine_images(to_unit_range(self.digits[indices]), draws.float(), self.placement)
         rows, columns = (draws[:, 4:] * self.places.shape[2]).long().unbind(1)

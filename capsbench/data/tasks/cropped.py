@@ -14,7 +14,15 @@ from pydantic import Field
 from torch import Tensor
 
 from capsbench.data.readers.raw import Raw
-from capsbench.data.tasks.augmentation import Images, augment, brightness_and_contrast, standardise, windows
+from capsbench.data.tasks.augmentation import (
+    Images,
+    augment,
+    brightness_and_contrast,
+    drawn_places,
+    standardise,
+    windows,
+)
+from capsbench.data.tasks.draws import Draws
 from capsbench.data.tasks.task import Batch, Plain, Task, to_unit_range
 from capsbench.registry import Said
 from capsbench.study import Augmentation, DataOptions, Split
@@ -48,18 +56,27 @@ class Cropped(Plain):
         super().__init__(raw, device)
         self.crop, self.standardise = options.crop, options.standardise
 
-    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, rng: torch.Generator) -> Batch:
+    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, draws: Draws) -> Batch:
         """Crop at random, augment, and standardise where the options say so."""
-        targets = augment(random_crops(to_unit_range(self.images[indices]), self.crop, rng), augmentation, rng)
+        targets = augment(to_unit_range(self._random_crops(indices, draws)), augmentation, draws)
         seen = targets
         if augmentation.brightness or augmentation.contrast:
-            seen = brightness_and_contrast(targets, augmentation.brightness, augmentation.contrast, rng)
+            seen = brightness_and_contrast(
+                targets, augmentation.brightness, augmentation.contrast, draws("brightness_and_contrast", 2)
+            )
         return Batch(self._as_seen(seen), self.labels[indices], targets)
 
     def eval_batch(self, indices: Int[Tensor, " batch"], view: int) -> Batch:
         """Take the middle of each image."""
         crops = central_crops(to_unit_range(self.images[indices]), self.crop)
         return Batch(self._as_seen(crops), self.labels[indices], crops)
+
+    def _random_crops(self, indices: Tensor, draws: Draws) -> Tensor:
+        """Take a part uint8 [B, C, crop, crop] out of each image; nothing is drawn for whole images."""
+        if self.crop == SIDE:
+            return self.images[indices]
+        rows, columns = drawn_places(draws("crop", 2), SIDE - self.crop)
+        return windows(self.images, 0, self.crop, self.crop)[indices, :, rows, columns]
 
     def _as_seen(self, images: Images) -> Images:
         return standardise(images) if self.standardise else images
@@ -68,19 +85,6 @@ class Cropped(Plain):
 def make_task(raw: Raw, split: Split, options: CroppedOptions, device: torch.device) -> Task:
     """Return the crops of a split."""
     return Cropped(raw, options, device)
-
-
-def random_crops(
-    images: Float[Tensor, "batch channels height width"], side: int, rng: torch.Generator
-) -> Float[Tensor, "batch channels side side"]:
-    """Take a part of side x side out of each image, each from its own place; nothing is drawn for whole images."""
-    batch, _, height, width = images.shape
-    if height == width == side:
-        return images
-    places = windows(images, 0, side, side)
-    rows = torch.randint(places.shape[2], (batch,), generator=rng).to(images.device)
-    columns = torch.randint(places.shape[3], (batch,), generator=rng).to(images.device)
-    return places[torch.arange(batch, device=images.device), :, rows, columns]
 
 
 def central_crops(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from capsbench.data.readers.raw import Raw
 from capsbench.data.tasks.augmentation import augment, windows
+from capsbench.data.tasks.draws import Draws
 from capsbench.data.tasks.task import Batch, Task, to_unit_range
 from capsbench.errors import InputError
 from capsbench.registry import Count, Said
@@ -89,12 +90,10 @@ class Pairs(Task):
         first, second = self._partners(torch.arange(pairs, device=device), self.draws[:, 0])
         self.labels = torch.stack([self.classes[first], self.classes[second]], 1).sort(dim=1).values  # [pairs, 2]
 
-    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, rng: torch.Generator) -> Batch:
+    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, draws: Draws) -> Batch:
         """Draw second digits and places anew; augmentation acts on each digit before the two are joined."""
-        draws = torch.rand(len(indices), DRAWS, dtype=torch.float64, generator=rng).to(indices.device)
-        sources, labels = self._place(indices, draws)
-        changed = to_unit_range(sources)
-        flat = augment(changed.flatten(0, 1), augmentation, rng)
+        sources, labels = self._place(indices, draws("pairs", DRAWS))
+        flat = augment(to_unit_range(sources).flatten(0, 1), augmentation, draws.for_each(2))
         changed = flat.unflatten(0, (len(indices), 2))
         return Batch(self._join(changed, 1.0), labels, changed)
 

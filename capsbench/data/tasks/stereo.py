@@ -19,7 +19,15 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from capsbench.data.readers.raw import Raw
-from capsbench.data.tasks.augmentation import Images, augment, brightness_and_contrast, standardise, windows
+from capsbench.data.tasks.augmentation import (
+    Images,
+    augment,
+    brightness_and_contrast,
+    drawn_places,
+    standardise,
+    windows,
+)
+from capsbench.data.tasks.draws import Draws
 from capsbench.data.tasks.task import Batch, Task, to_unit_range
 from capsbench.errors import InputError
 from capsbench.registry import Said
@@ -221,15 +229,21 @@ class Crops(Task):
         self.epoch_images = len(self.labels)
         self.options, self.views = options, views
 
-    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, rng: torch.Generator) -> Batch:
-        """Crop at random; brightness and contrast change before the crop, or after standardisation and crop."""
-        images = augment(to_unit_range(self.images[indices]), augmentation, rng)
-        strengths = (augmentation.brightness, augmentation.contrast)
+    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, draws: Draws) -> Batch:
+        """Crop at random; then brightness and contrast change, before standardisation or after it.
+
+        What the papers do to whole images before the crop is done to the crop, by the statistics of the whole image:
+        equal up to rounding.
+        """
+        whole = augment(to_unit_range(self.images[indices]), augmentation, draws)  # [B, 2, side, side]
+        crops = self._random_crops(whole, draws)
+        changes = (augmentation.brightness, augmentation.contrast, draws("brightness_and_contrast", 2))
         if self.options.augment == "after_standardising":
-            targets, crops = self._random_crops(images, _standardised(images, self.options), rng)
-            return Batch(brightness_and_contrast(crops, *strengths, rng), self.labels[indices], targets)
-        targets, crops = self._random_crops(images, brightness_and_contrast(images, *strengths, rng), rng)
-        return Batch(_standardised(crops, self.options), self.labels[indices], targets)
+            seen = brightness_and_contrast(_standardised(crops, self.options, whole), *changes)
+        else:
+            changed = brightness_and_contrast(crops, *changes, means=whole.mean(dim=(2, 3), keepdim=True))
+            seen = _standardised(changed, self.options)
+        return Batch(seen, self.labels[indices], crops)
 
     def eval_images(self, indices: Int[Tensor, " batch"]) -> tuple[UInt8[Tensor, "batch 2 side side"], None]:
         """Return whole images uint8 [B, 2, side, side]."""
@@ -240,17 +254,16 @@ class Crops(Task):
         seen, target = view_of_test(to_unit_range(self.images[indices]), self.options, view)
         return Batch(seen, self.labels[indices], target)
 
-    def _random_crops(self, images: Images, changed: Images, rng: torch.Generator) -> tuple[Images, Images]:
-        """Cut one place, drawn for each image, out of both lists of images [B, 2, side, side]."""
-        side, batch = self.options.crop, len(images)
-        places = windows(torch.cat([images, changed], dim=1), 0, side, side)  # [B, 4, places, places, crop, crop]
-        rows, columns = torch.randint(places.shape[2], (2, batch), generator=rng).to(images.device)
-        first, second = places[torch.arange(batch, device=images.device), :, rows, columns].chunk(2, dim=1)
-        return first.contiguous(), second
+    def _random_crops(self, whole: Images, draws: Draws) -> Images:
+        """Cut one place, drawn for each image, out of images [B, 2, side, side]."""
+        side, batch = self.options.crop, len(whole)
+        places = windows(whole, 0, side, side)  # [B, 2, places, places, crop, crop]
+        rows, columns = drawn_places(draws("crop", 2), places.shape[2] - 1)
+        return places[torch.arange(batch, device=whole.device), :, rows, columns]
 
 
-def _standardised(images: Images, options: NorbOptions) -> Images:
+def _standardised(images: Images, options: NorbOptions, whole: Images | None = None) -> Images:
     if options.standardise_by == "image":
-        return standardise(images)
+        return standardise(images, whole)
     mean, std = (images.new_tensor(values)[:, None, None] for values in (options.camera_means, options.camera_stds))
     return (images - mean) / std

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from capsbench.data.readers.raw import Raw
 from capsbench.data.tasks.augmentation import augment
+from capsbench.data.tasks.draws import Draws, EpochDraws
 from capsbench.streams import stream
 from capsbench.study import Augmentation, DataOptions, Split
 
@@ -45,13 +46,13 @@ class Task(ABC):
     views = 1
 
     @abstractmethod
-    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, rng: torch.Generator) -> Batch:
+    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, draws: Draws) -> Batch:
         """Make a training batch of the images `indices`, each below `epoch_images`.
 
         Args:
             indices: int64 [B].
             augmentation: what is done to the images.
-            rng: on the CPU; all that is random comes from it.
+            draws: of these images; all that is random comes from them.
         """
 
     @abstractmethod
@@ -69,9 +70,9 @@ class Task(ABC):
     def train_batches(self, batch_size: int, augmentation: Augmentation, seed: int, epoch: int) -> Iterator[Batch]:
         """Yield one epoch, shuffled and augmented as (seed, epoch) decide; the last batch may be short."""
         order = torch.randperm(self.epoch_images, generator=stream(seed, "order", epoch)).to(self.labels.device)
-        rng = stream(seed, "augmentation", epoch)
+        draws = EpochDraws(seed, epoch, self.epoch_images, self.labels.device)
         for indices in order.split(batch_size):
-            yield self.train_batch(indices, augmentation, rng)
+            yield self.train_batch(indices, augmentation, draws.of(indices))
 
     def eval_batches(self, batch_size: int | None = None, view: int = 0) -> Iterator[Batch]:
         """Yield all evaluation images in order, by default as many at once as `evaluation_batch` says."""
@@ -93,9 +94,9 @@ class Plain(Task):
         self.labels = torch.from_numpy(raw.labels).to(device)
         self.epoch_images = len(self.labels)
 
-    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, rng: torch.Generator) -> Batch:
+    def train_batch(self, indices: Int[Tensor, " batch"], augmentation: Augmentation, draws: Draws) -> Batch:
         """Make augmented images, which are their own targets."""
-        images = augment(to_unit_range(self.images[indices]), augmentation, rng)
+        images = augment(to_unit_range(self.images[indices]), augmentation, draws)
         return Batch(images, self.labels[indices], images)
 
     def eval_images(self, indices: Int[Tensor, " batch"]) -> tuple[UInt8[Tensor, "batch channels height width"], None]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from small_data import CPU
+from small_data import CPU, draws_of
 
 from capsbench.data import Raw
 from capsbench.data.catalogue import CATALOGUE
@@ -29,7 +29,8 @@ def task_of(raw=None, views=1, **options) -> Crops:
 
 def drawn(task, augmentation=NONE, seed=0):
     """One training batch of all items, in order."""
-    return task.train_batch(torch.arange(task.epoch_images), augmentation, torch.Generator().manual_seed(seed))
+    images = torch.arange(task.epoch_images)
+    return task.train_batch(images, augmentation, draws_of(images, seed))
 
 
 def offsets(raw, targets):

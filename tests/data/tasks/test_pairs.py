@@ -3,10 +3,11 @@ import time
 import numpy as np
 import pytest
 import torch
-from small_data import CPU, NOWHERE, data_of
+from small_data import CPU, NOWHERE, data_of, draws_of
 from small_data import task_of as embedded_task
 
 from capsbench.data import Raw, load, make_task
+from capsbench.data.tasks.draws import EpochDraws
 from capsbench.data.tasks.pairs import DRAWS, PairOptions, Pairs
 from capsbench.errors import InputError
 from capsbench.registry import Said
@@ -164,8 +165,7 @@ def test_a_first_digit_stays_in_its_place_where_that_is_chosen(drawn):
             sources, labels, indices = fixed(task)[1], task.labels, torch.arange(900)
         else:
             indices = torch.arange(900)
-            rng = torch.Generator().manual_seed(0)
-            batches = [task.train_batch(indices, NONE, rng) for _ in range(2)]  # two epochs
+            batches = [task.train_batch(indices, NONE, draws_of(indices, epoch=epoch)) for epoch in (1, 2)]
             sources, labels = (torch.cat([getattr(b, name) for b in batches]) for name in ("targets", "labels"))
             indices = indices.repeat(2)
         found[base_shift] = the_first(raw, sources, labels, indices)
@@ -349,13 +349,13 @@ def test_augmentation_acts_on_each_digit_by_itself():
 def test_one_core_draws_at_least_50_000_training_pairs_a_second():
     """The promise is for two cores. Measured in processor time of one thread, which other work does not lengthen."""
     task = task_of(raw_of(60_000), 60_000)
-    rng = torch.Generator().manual_seed(0)
-    parts = torch.randperm(60_000, generator=rng).split(128)
-    task.train_batch(parts[0], NONE, rng)
+    draws = EpochDraws(0, 1, 60_000, CPU)
+    parts = torch.randperm(60_000, generator=torch.Generator().manual_seed(0)).split(128)
+    task.train_batch(parts[0], NONE, draws.of(parts[0]))
     fastest = 0.0
     for _ in range(5):
         begin = time.process_time()
         for part in parts[:40]:
-            task.train_batch(part, NONE, rng)
+            task.train_batch(part, NONE, draws.of(part))
         fastest = max(fastest, 40 * 128 / (time.process_time() - begin))
     assert fastest > 50_000

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from small_data import CPU, data_of
+from small_data import CPU, data_of, draws_of
 from stereo_pairs import NONE, PAPER, drawn, offsets, raw_of, task_of
 
 from capsbench.data import Raw, make_task
@@ -82,7 +82,7 @@ def test_brightness_acts_after_standardising_and_is_undone_before_it(augment):
     raw = raw_of()
     bright = Augmentation(brightness=63 / 255)
     plain, seen = drawn(task_of(raw, augment=augment)), drawn(task_of(raw, augment=augment), bright)
-    if augment == "after_standardising":  # the place of the crop is drawn first
+    if augment == "after_standardising":  # crops are in the same places
         assert torch.equal(plain.targets, seen.targets)
         added = (seen.images - plain.images).flatten(1)
         torch.testing.assert_close(added, added[:, :1].expand_as(added), atol=1e-5, rtol=0)
@@ -129,10 +129,11 @@ def test_efficient_capsnets_protocol_can_be_written():
     torch.testing.assert_close(task.eval_batch(torch.arange(40), 0).images, whole[:, :, 8:56, 8:56])
     augmentation = Augmentation(**data.options.augmentation(usual))
     batch = drawn(task, augmentation, seed=3)
-    rng = torch.Generator().manual_seed(3)
-    rows, columns = torch.randint(17, (2, 40), generator=rng).tolist()
+    draws = draws_of(torch.arange(40), seed=3)
+    rows, columns = (draws("crop", 2) * 17).long().T.tolist()
     cut = [image[:, r : r + 48, c : c + 48] for image, r, c in zip(whole, rows, columns, strict=True)]
-    torch.testing.assert_close(batch.images, brightness_and_contrast(torch.stack(cut), 2.0, 0.5, rng))
+    expected = brightness_and_contrast(torch.stack(cut), 2.0, 0.5, draws("brightness_and_contrast", 2))
+    torch.testing.assert_close(batch.images, expected)
 
 
 def test_shares_of_a_crop_sum_to_one():

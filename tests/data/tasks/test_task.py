@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small_data import CASES, data_of, every_case, task_of
+from small_data import CASES, data_of, draws_of, every_case, task_of
 
 from capsbench.data.catalogue import CATALOGUE
 from capsbench.study import Augmentation, default_training
@@ -54,13 +54,13 @@ def test_the_images_of_a_batch_are_those_that_it_was_asked_for(name, options):
     task = task_of(name, "train", **options)
     if CATALOGUE[name].objects == 1:
         indices = torch.randperm(task.epoch_images, generator=torch.Generator().manual_seed(0))[:500]
-        batch = task.train_batch(indices, NONE, torch.Generator().manual_seed(0))
+        batch = task.train_batch(indices, NONE, draws_of(indices))
         assert torch.equal(batch.labels, task.labels[indices])
         assert len(batch.labels.unique()) > 1
     else:  # the first of the objects is given by the index, the others are drawn
         found = [
-            task.train_batch(torch.full((100,), index), NONE, torch.Generator().manual_seed(0)).labels
-            for index in range(5)
+            torch.cat([task.train_batch(only, NONE, draws_of(only, epoch=epoch)).labels for epoch in range(1, 101)])
+            for only in torch.arange(5).split(1)
         ]
         for labels in found:
             always = [value for value in labels.unique() if (labels == value).any(dim=1).all()]
