@@ -69,8 +69,7 @@ def _draw(axis: Any, label: str, classes: list[str], matrix: np.ndarray) -> None
     for place in range(len(shares)):
         axis.plot(place, place, marker="s", markersize=1.6, color=QUIET, linestyle="", label="right")
     names = [name[:9] for name in classes] if len(classes) <= _NAMED else [str(place) for place in range(len(classes))]
-    short = [name[:4] for name in names]
-    axis.set_xticks(range(len(names)), short)
+    axis.set_xticks(range(len(names)), [name[:3] for name in names])
     axis.set_yticks(range(len(names)), names if max(map(len, names)) <= 7 else [name[:7] for name in names])
     axis.tick_params(length=0)
     axis.grid(visible=False)

@@ -68,7 +68,7 @@ def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures)
                 rows.append(drawings[start : start + _COLUMNS])
     if not panels:
         return nothing(f"no finished run has curves of '{name}'")
-    figure, axes = lay_out(panels, columns=_COLUMNS, left=0.42, gap=0.5, note=_NOTE)
+    figure, axes = lay_out(panels, columns=_COLUMNS, left=0.48, gap=0.58, note=_NOTE)
     for places, drawings in zip(axes, rows, strict=True):
         for axis, drawing in zip(places, drawings, strict=False):
             _draw(axis, drawing, styles)
@@ -120,6 +120,8 @@ def _draw(axis: Any, drawing: _Drawing, styles: Mapping[str, Look]) -> None:
             axis.fill_between(first, every.min(axis=0), every.max(axis=0), color=look.color, alpha=0.12, lw=0)
     if all(np.array_equal(x, np.round(x)) for seeds in drawing.lines.values() for x, _ in seeds):
         axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    if all(not y.any() for seeds in drawing.lines.values() for _, y in seeds):
+        axis.set(ylim=(-0.05, 1), yticks=[0, 1])
     if drawing.x_label.startswith(_CONFIDENCE):
         axis.axline((0, 0), slope=1, color=QUIET, linewidth=0.6, zorder=1)
     axis.set_title("\n".join(wrapped(drawing.name.replace("_", " "), _LETTERS)), fontsize=SMALL, loc="left", pad=3)
