@@ -197,7 +197,7 @@ class PrimaryCaps(nn.Module):
             maps = self.conv(features)  # [B, types * dim, H', W']
         else:
             weight = self.conv.weight / self.divisor
-            maps = F.conv2d(features, weight, self.conv.bias, self.conv.stride)
+            maps = self.conv._conv_forward(features, weight, self.conv.bias)
         poses = squash(capsules_of(maps, self.types))
         return poses, capsule_lengths(poses)
 

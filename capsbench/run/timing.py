@@ -20,6 +20,7 @@ from torch import Tensor
 
 from capsbench.losses import Loss
 from capsbench.models import build_model, predict
+from capsbench.run.precision import set_precision
 from capsbench.study import Run
 
 WARM_UP = 2  # passes that are not timed: the first allocates, and on a GPU chooses its kernels
@@ -71,6 +72,7 @@ def measure(run: Run, device: str, batch_size: int, forward: Repeats, step: Repe
     torch.manual_seed(0)
     before = forget_peak(device)
     model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options).to(device)
+    set_precision(model, run.training.precision, torch.device(device))
     images, labels, targets = random_batch(run, batch_size, device)
 
     def pass_forward() -> None:

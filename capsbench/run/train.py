@@ -38,6 +38,7 @@ from capsbench.run.metrics import (
     sums_over_images,
     validate,
 )
+from capsbench.run.precision import set_precision
 from capsbench.run.progress import study_progress
 from capsbench.run.record import finished_status, first_record, identity
 from capsbench.run.schedule import Schedule
@@ -150,6 +151,7 @@ def _train_on(
         if isinstance(module, Loss):
             module.begin(schedule.steps, schedule.stretch)
     model.to(device)
+    record["precision"] = set_precision(model, training.precision, device)
     record["parameters"] = count_parameters(model)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True

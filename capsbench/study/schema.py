@@ -162,6 +162,11 @@ class Training(Strict):
         1, description="CPU threads a run computes with; part of what fixes the bytes"
     )
     deterministic: bool = Field(False, description="deterministic kernels on a GPU too, at some cost")
+    precision: Literal["float32", "bfloat16", "tf32"] = Field(
+        "float32",
+        description="of training steps. bfloat16: convolutions alone, float32 elsewhere; tf32: convolutions and matrix "
+        "products of a GPU. Evaluations are float32",
+    )
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:
@@ -170,6 +175,12 @@ class Training(Strict):
         if self.epochs is not None and steps_are_set:
             raise ValueError(f"steps {self.steps} and epochs {self.epochs} are two lengths of one training; set one")
         self.__dict__["steps"] = None if self.epochs is not None else self.steps or DEFAULT_STEPS
+        return self
+
+    @model_validator(mode="after")
+    def _tf32_needs_a_gpu(self) -> Self:
+        if self.precision == "tf32" and self.device == "cpu":
+            raise ValueError("precision tf32 is of GPUs, and device is cpu; use bfloat16 or float32")
         return self
 
     @model_validator(mode="after")
@@ -374,6 +385,8 @@ class Run(Strict):
         """Hash of what decides the result: the same digest means the same training (device aside)."""
         # data.split: the images that a run draws follow from its split_seed
         aside: dict[str, Any] = {"study": True, "label": True, "training": {"device"}, "data": {"split"}}
+        if self.training.precision == "float32":  # the option came later
+            aside["training"] = {"device", "precision"}
         facts = self.model_dump(mode="json", exclude=aside)
         facts["options"] = self.lasting_options
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

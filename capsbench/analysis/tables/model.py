@@ -10,7 +10,7 @@ import pandas as pd
 
 from capsbench.analysis.cells import Cell, Matching
 from capsbench.analysis.published import Published
-from capsbench.analysis.tables.text import MISSING, error_text, with_minus_signs
+from capsbench.analysis.tables.text import MISSING, PRECISIONS, error_text, with_minus_signs
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,8 @@ class Notes:
                 text += f"; the routing there, {with_minus_signs(cell.diagnostics)}"
                 text += "; for the others see runs.csv" if cell.stuck > 1 else ""
             self.others[f"{text}."] = None
+        if cell.run.training.precision != "float32":
+            self.others[f"{_name(cell)} was trained {PRECISIONS[cell.run.training.precision]}."] = None
         for what in cell.mixed:
             self.others[f"Not one cell but several: {_name(cell)} was trained with {what}."] = None
         if cell.matching is not None and math.isnan(cell.matching.overshoot):

@@ -6,6 +6,7 @@ import re
 from capsbench.analysis.cells import Cell
 
 MISSING = "-"
+PRECISIONS = {"bfloat16": "with convolutions in bfloat16", "tf32": "in TF32"}  # of training, beside float32
 
 
 def with_minus_signs(text: str) -> str:

@@ -1,0 +1,78 @@
+"""In which precision the steps of a training compute: float32, or convolutions in bfloat16, or TF32 on a GPU.
+
+Weights, routing, losses, statistics and the optimizer are float32 in each of them, and so is every evaluation.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Precision = Literal["float32", "bfloat16", "tf32"]
+_Convolution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+def set_precision(model: nn.Module, precision: Precision, device: torch.device) -> Mapping[str, str | bool]:
+    """Let the training steps of a network compute in a precision, from now on in this process.
+
+    `bfloat16` is for its two-dimensional convolutions: operands and results, forwards and backwards, are rounded to
+    bfloat16; sums within them are float32. A processor without bfloat16 does the same arithmetic in float32, without
+    gaining time. `tf32` is for convolutions and matrix products of a GPU; a CPU has none and stays at float32.
+
+    Args:
+        model: its convolutions change their class; parameters stay what they are.
+        precision: of `training.precision`.
+        device: where the network computes.
+
+    Returns:
+        What run.yaml says of it: the precision of convolutions and of matrix products, and whether the device computes
+        in bfloat16 itself.
+    """
+    tf32 = precision == "tf32" and device.type == "cuda"
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    found: dict[str, str | bool] = dict.fromkeys(("convolutions", "matrix_products"), "tf32" if tf32 else "float32")
+    if precision == "bfloat16":
+        native = has_bfloat16(device)
+        for module in model.modules():
+            if type(module) is nn.Conv2d:
+                module.__class__ = BFloat16Conv2d if native else RoundedConv2d
+        found |= {"convolutions": "bfloat16", "native": native}
+    return found
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Tell whether a device computes convolutions in bfloat16."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+class BFloat16Conv2d(nn.Conv2d):
+    """A convolution that computes in bfloat16 while it is trained, channels last; in and out float32."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        convolve: _Convolution = super()._conv_forward
+        if not self.training:
+            return convolve(input, weight, bias)
+        last = torch.channels_last
+        small = None if bias is None else bias.bfloat16()
+        return convolve(
+            input.to(torch.bfloat16, memory_format=last), weight.to(torch.bfloat16, memory_format=last), small
+        ).float()
+
+
+class RoundedConv2d(nn.Conv2d):
+    """The same arithmetic on a device without bfloat16: rounded to it, then computed in float32."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        convolve: _Convolution = super()._conv_forward
+        if not self.training:
+            return convolve(input, weight, bias)
+        small = None if bias is None else _rounded(bias)
+        return _rounded(convolve(_rounded(input), _rounded(weight), small))
+
+
+def _rounded(values: Tensor) -> Tensor:
+    return values.bfloat16().float()
