@@ -28,8 +28,8 @@ from capsbench.routing.contract import (
     Weight,
     capsule_lengths,
     exponential_squash,
-    stored_votes,
 )
+from capsbench.routing.votes import LinearVotes, Votes, as_votes
 
 
 @ROUTINGS.register("attention", loss="margin")
@@ -42,20 +42,20 @@ class AttentionRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `attention_routing`."""
-        return attention_routing(stored_votes(poses, weight), self.priors)
+        return attention_routing(LinearVotes(poses, weight), self.priors)
 
 
 def attention_routing(
-    votes: Float[Tensor, "batch children parents dim"], priors: Float[Tensor, "children parents"]
+    votes: Float[Tensor, "batch children parents dim"] | Votes, priors: Float[Tensor, "children parents"]
 ) -> Routed:
     """Route by the agreement of each vote with all: votes [B, I, J, D], priors [I, J] -> poses [B, J, D] and the rest.
 
     Activations are the lengths of the poses. The couplings [B, I, J] given back are C, whose rows sum to one; the votes
     were weighted by C + B, which the learnt B lets sum to anything, below zero included.
     """
-    totals = votes.sum(dim=1)  # [B, J, D]
-    agreements = torch.einsum("bijd,bjd->bij", votes, totals) / votes.shape[3] ** 0.5  # A summed over i' [B, I, J]
-    couplings = agreements.softmax(dim=2)  # C [B, I, J]
-    sums = torch.einsum("bij,bijd->bjd", couplings + priors, votes)  # s [B, J, D]
-    poses = exponential_squash(sums)  # [B, J, D]
-    return Routed(poses, capsule_lengths(poses), couplings)
+    votes = as_votes(votes)
+    agreements = votes.agreement(votes.total()) / votes.dim**0.5  # A summed over i' [J, B, I]
+    couplings = agreements.softmax(dim=0)  # C [J, B, I]
+    sums = votes.weighted_sum(couplings + priors.T.unsqueeze(1))  # s [J, B, D]
+    poses = exponential_squash(sums).transpose(0, 1)  # [B, J, D]
+    return Routed(poses, capsule_lengths(poses), couplings.permute(1, 2, 0))

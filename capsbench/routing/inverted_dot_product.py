@@ -34,8 +34,8 @@ from capsbench.routing.contract import (
     Routing,
     Weight,
     check_iterations,
-    stored_votes,
 )
+from capsbench.routing.votes import LinearVotes, Votes, as_votes
 
 
 @ROUTINGS.register("inverted_dot_product", loss="cross_entropy")
@@ -54,21 +54,21 @@ class InvertedDotProductRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `inverted_dot_product_routing`."""
-        votes = stored_votes(poses, weight)
+        votes = LinearVotes(poses, weight)
         return inverted_dot_product_routing(
             votes, self.gain, self.shift, self.readout, self.iterations, self.scale_agreement
         )
 
 
 def inverted_dot_product_routing(
-    votes: Float[Tensor, "batch children parents dim"],
+    votes: Float[Tensor, "batch children parents dim"] | Votes,
     gain: Float[Tensor, " dim"],
     shift: Float[Tensor, " dim"],
     readout: Float[Tensor, " dim"],
     iterations: int = 2,
     scale_agreement: bool = False,
 ) -> Routed:
-    """Route stored votes: T20, Procedure 1.
+    """Route votes: T20, Procedure 1.
 
     votes [B, I, J, D], gain, shift and readout [D]
     -> poses [B, J, D], activations [B, J] in [0, 1] with their logits, couplings [B, I, J] of the last iteration.
@@ -77,13 +77,16 @@ def inverted_dot_product_routing(
     Raises ValueError where iterations < 1.
     """
     check_iterations(iterations)
-    num_parents, dim = votes.shape[2:]
-    scale = dim**-0.5 if scale_agreement else 1.0
-    poses = votes.new_zeros(votes.shape[0], num_parents, dim)  # p [B, J, D]
-    couplings = votes.new_zeros(votes.shape[:3])
-    for _ in range(iterations):
-        agreement = scale * torch.einsum("bjd,bijd->bij", poses, votes)  # a [B, I, J]
-        couplings = agreement.softmax(dim=2)  # r [B, I, J]: parents compete for each child
-        sums = torch.einsum("bij,bijd->bjd", couplings, votes)
-        poses = F.layer_norm(sums, (dim,)) * (1 + gain) + shift  # p [B, J, D]
-    return RoutedByLogits(poses, poses @ readout, couplings)
+    votes = as_votes(votes)
+    scale = votes.dim**-0.5 if scale_agreement else 1.0
+
+    def normalised(sums: Tensor) -> Tensor:  # p [J, B, D]
+        return F.layer_norm(sums, (votes.dim,)) * (1 + gain) + shift
+
+    poses, couplings = normalised(votes.total() / votes.parents), None  # no pose to agree with: r = 1/J
+    for _ in range(iterations - 1):
+        couplings = (scale * votes.agreement(poses)).softmax(dim=0)  # r [J, B, I]: parents compete for each child
+        poses = normalised(votes.weighted_sum(couplings))
+    poses = poses.transpose(0, 1)  # [B, J, D]
+    last = votes.uniform() if couplings is None else couplings.permute(1, 2, 0)
+    return RoutedByLogits(poses, poses @ readout, last)

@@ -25,8 +25,8 @@ from capsbench.routing.contract import (
     Weight,
     capsule_lengths,
     squash,
-    stored_votes,
 )
+from capsbench.routing.votes import LinearVotes, Votes, as_votes
 
 
 @ROUTINGS.register("random")
@@ -39,18 +39,19 @@ class RandomRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `random_routing`."""
-        return random_routing(stored_votes(poses, weight), self.coupling_seed)
+        return random_routing(LinearVotes(poses, weight), self.coupling_seed)
 
 
-def random_routing(votes: Float[Tensor, "batch children parents dim"], coupling_seed: int = 0) -> Routed:
+def random_routing(votes: Float[Tensor, "batch children parents dim"] | Votes, coupling_seed: int = 0) -> Routed:
     """Route with couplings drawn once: votes [B, I, J, D] -> poses [B, J, D], activations [B, J], couplings [B, I, J].
 
     Activations are the lengths of the poses. Rows of couplings sum to one, and are the same for every sample. They
     belong to places: where inputs or outputs are permuted, they stay. `coupling_seed` alone decides them, on every
     device and in every precision, so that layers of the same I and J share them unless their seeds differ.
     """
+    votes = as_votes(votes)
     generator = torch.Generator().manual_seed(coupling_seed)  # its own: the run's random numbers stay as they are
-    logits = torch.randn(votes.shape[1:3], dtype=torch.float32, generator=generator)  # b [I, J]
-    couplings = logits.softmax(dim=1).to(votes)  # c [I, J]
-    poses = squash(torch.einsum("ij,bijd->bjd", couplings, votes))  # v [B, J, D]
-    return Routed(poses, capsule_lengths(poses), couplings.expand(votes.shape[:3]))
+    logits = torch.randn(votes.children, votes.parents, dtype=torch.float32, generator=generator)  # b [I, J]
+    couplings = logits.softmax(dim=1).to(votes.like)  # c [I, J]
+    poses = squash(votes.weighted_sum(couplings.T.unsqueeze(1))).transpose(0, 1)  # v [B, J, D]
+    return Routed(poses, capsule_lengths(poses), couplings.expand(votes.batch, -1, -1))

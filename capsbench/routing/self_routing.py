@@ -18,8 +18,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from capsbench.registry import ROUTINGS
-from capsbench.routing.contract import Activations, LayerSize, Poses, Routed, Routing, Weight, stored_votes
+from capsbench.routing.contract import Activations, LayerSize, Poses, Routed, Routing, Weight
 from capsbench.routing.kernels.moments import EPSILON
+from capsbench.routing.votes import LinearVotes, Votes, as_votes
 
 
 @ROUTINGS.register("self", title="self-routing", loss="share_likelihood")
@@ -33,11 +34,11 @@ class SelfRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `self_routing`."""
-        return self_routing(stored_votes(poses, weight), poses, activations, self.route, self.bias)
+        return self_routing(LinearVotes(poses, weight), poses, activations, self.route, self.bias)
 
 
 def self_routing(
-    votes: Float[Tensor, "batch children parents dim"],
+    votes: Float[Tensor, "batch children parents dim"] | Votes,
     inputs: Float[Tensor, "batch children child_dim"],
     activations: Float[Tensor, "batch children"],
     route: Float[Tensor, "children parents child_dim"],
@@ -50,11 +51,11 @@ def self_routing(
     Rows of couplings sum to one, and so do the parents' activations of a sample: they are shares of what is active
     below, and their logarithm is the log-probability that the authors train with. Poses are not squashed.
     """
-    logits = torch.einsum("ijc,bic->bij", route, inputs) + bias  # W^route u [B, I, J]
-    couplings = logits.softmax(dim=2)  # c [B, I, J]
-    weights = couplings * activations.unsqueeze(2)  # c_ij a_i [B, I, J]
-    mass = weights.sum(dim=1)  # [B, J]
-    parent_activations = mass / (activations.sum(dim=1, keepdim=True) + EPSILON)  # a [B, J]
-    shares = weights / (mass.unsqueeze(1) + EPSILON)  # [B, I, J], of each parent over its children
-    poses = torch.einsum("bij,bijd->bjd", shares, votes)  # u_j [B, J, D]
-    return Routed(poses, parent_activations, couplings)
+    logits = torch.einsum("ijc,bic->jbi", route, inputs) + bias.T.unsqueeze(1)  # W^route u [J, B, I]
+    couplings = logits.softmax(dim=0)  # c [J, B, I]
+    weights = couplings * activations  # c_ij a_i [J, B, I]
+    mass = weights.sum(dim=2)  # [J, B]
+    parent_activations = mass / (activations.sum(dim=1) + EPSILON)  # a [J, B]
+    shares = weights / (mass.unsqueeze(2) + EPSILON)  # [J, B, I], of each parent over its children
+    poses = as_votes(votes).weighted_sum(shares)  # u_j [J, B, D]
+    return Routed(poses.transpose(0, 1), parent_activations.T, couplings.permute(1, 2, 0))

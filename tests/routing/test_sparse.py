@@ -131,4 +131,4 @@ def test_the_module_hands_on_what_it_learns_and_its_options():
     for seed, parameter in enumerate(routing.parameters()):
         parameter.data = draw(*parameter.shape, seed=seed)
     expected = sparse_routing(stored_votes(poses, weight), 4, 3)
-    torch.testing.assert_close(tuple(routing(poses, activations, weight)), tuple(expected), rtol=0, atol=0)
+    torch.testing.assert_close(tuple(routing(poses, activations, weight)), tuple(expected))
