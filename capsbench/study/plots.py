@@ -23,6 +23,7 @@ def plots_of(runs: Sequence[Run], has_contrasts: bool, plots: Iterable[str], pro
         "familiar_novel": any(run.data.has_familiar_test for run in runs),
         "coupling_entropy": any(run.options.get("routing") or "iterations" in run.options for run in runs),
         "reconstructions": any(run.options.get("decoder") for run in runs),
+        "templates": any(run.model == "scae" for run in runs),
     }
     drawn = [name for name in protocols if PROTOCOLS[name].facts.get("draws")]
     return [*(plot for plot in plots if there.get(plot, True)), *drawn]

@@ -41,7 +41,7 @@ RESERVED = {
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Plot = Literal[
     "contrasts", "published", "error_by_variant", "learning_curves", "routing_iterations", "accuracy_cost",
-    "familiar_novel", "coupling_entropy", "reconstructions",
+    "familiar_novel", "coupling_entropy", "reconstructions", "templates",
 ]  # fmt: skip
 
 

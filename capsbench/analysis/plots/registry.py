@@ -15,6 +15,7 @@ from capsbench.analysis.plots.learning_curves import plot_learning_curves
 from capsbench.analysis.plots.published import plot_published
 from capsbench.analysis.plots.reconstructions import plot_reconstructions
 from capsbench.analysis.plots.routing_iterations import plot_routing_iterations
+from capsbench.analysis.plots.templates import plot_templates
 from capsbench.study import Plan
 
 PLOTS: dict[str, Callable[[Plan, Path | None, pd.DataFrame], Figure]] = {
@@ -27,6 +28,7 @@ PLOTS: dict[str, Callable[[Plan, Path | None, pd.DataFrame], Figure]] = {
     "familiar_novel": plot_familiar_novel,
     "coupling_entropy": plot_coupling_entropy,
     "reconstructions": plot_reconstructions,
+    "templates": plot_templates,
 }
-OF_IMAGES = ("reconstructions", "perturbation", "segmentation")  # with plots of protocols
+OF_IMAGES = ("reconstructions", "templates", "perturbation", "segmentation")  # with plots of protocols
 NEED_RUN_FOLDERS = ("learning_curves", "coupling_entropy", *OF_IMAGES)

@@ -44,6 +44,7 @@ def test_plots_that_do_not_fit_a_study_say_so(make_plan, write_run, results):
     silent = {path.stem for path in write(plan, results) if says_nothing(path)}
     assert silent == {
         "contrasts", "routing_iterations", "reconstructions", "published", "familiar_novel", "coupling_entropy",
+        "templates",
     }  # fmt: skip
 
 
