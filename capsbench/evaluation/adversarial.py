@@ -43,6 +43,7 @@ Eps = Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_lengt
     shows={
         "fgsm_error": "FGSM (%)", "all_error": "all attacks (%)",
         "half_eps": "half are wrong at eps",
+        "targeted_success": "chosen class reached (%)", "restarts_alone": "fooled by restarts alone (%)",
         "zero_gradient": "loss without gradient (%)", "masked": "fooled without gradients alone (%)",
     },
 )  # fmt: skip
@@ -139,7 +140,7 @@ def summarised(smallest: Mapping[str, np.ndarray], sweep: Sequence[float]) -> di
     """Return errors in % by attack and eps, and what they say of masked gradients.
 
     `masked`: the share of images that only attacks without the network's gradients fool, at the eps where it is
-    highest. `restarts_alone_by_eps`: the share that PGD fools from random points and not from the image.
+    highest. `restarts_alone`: the share that PGD fools from random points and not from the image, likewise.
 
     Args:
         smallest: by attack, [N]: the smallest eps at which it succeeds.
@@ -153,6 +154,7 @@ def summarised(smallest: Mapping[str, np.ndarray], sweep: Sequence[float]) -> di
     errors = {name: [_share(values <= eps) for eps in sweep] for name, values in smallest.items()}
     errors["all"] = [_share(np.minimum(white, black) <= eps) for eps in sweep]
     masked = [_share((black <= eps) & (eps < white)) for eps in sweep]
+    restarted = [_share((far <= eps) & (eps < near)) for eps in sweep]
     shown, success = sweep.index(TABLE_EPS), errors.pop("targeted")
     return {
         "error": errors["all"][0],
@@ -160,8 +162,9 @@ def summarised(smallest: Mapping[str, np.ndarray], sweep: Sequence[float]) -> di
         "targeted_success": success[shown],
         "half_eps": half_eps(sweep, errors["all"]),
         "masked": max(masked),
+        "restarts_alone": max(restarted),
         "eps": list(sweep), "error_by_eps": errors, "targeted_success_by_eps": success, "masked_by_eps": masked,
-        "restarts_alone_by_eps": [_share((far <= eps) & (eps < near)) for eps in sweep],
+        "restarts_alone_by_eps": restarted,
         "smallest_eps": np.minimum(white, black),
         "curves": [
             curve(title, sweep, errors[name], x_label="eps (of the pixel range)", y_label="error (%)")

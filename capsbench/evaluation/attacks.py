@@ -6,7 +6,7 @@ they take any network, labels of pairs, and images that are standardised after t
 Why these are ours: foolbox 3.3.4 (2024) and torchattacks 3.5.1 (2023, wants a `requests` of 2021) have their loss built
 in, the cross-entropy of logits; adversarial-robustness-toolbox 1.20.1 (2025) takes 6 s to import, and its square attack
 tries one square for all images at once. All of them call an image fooled where the highest score is not that of its one
-label, which leaves out pairs. On a ResNet, FGSM is to the bit that of foolbox, and BIM within 4e-8 of all three.
+label, which leaves out pairs. By hand, on a ResNet, FGSM and BIM agreed with all three within 1e-7.
 """
 
 import math

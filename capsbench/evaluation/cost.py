@@ -22,7 +22,8 @@ LEAST, MOST = 5, 200
     title="cost of a network",
     draws="values",
     shows={
-        "forward_ms": "forward (ms)", "training_step_ms": "training step (ms)",
+        "forward_ms": "forward (ms)", "forward_spread_ms": "quartiles apart (ms)",
+        "training_step_ms": "training step (ms)", "training_step_spread_ms": "quartiles of the step apart (ms)",
         "training_images_per_second": "trained images per second", "training_memory_mb": "memory in training (MB)",
     },
 )  # fmt: skip

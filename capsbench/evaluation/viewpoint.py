@@ -48,6 +48,7 @@ class Factor(NamedTuple):
         "worst_elevation": "worst elevation (%)",
         "worst_object": "worst object (%)",
         "worst_rotation": "worst rotation (%)",
+        "familiar_error": "familiar (%)",
         "gap": "novel minus familiar (points)",
     },
 )

@@ -128,7 +128,47 @@ def test_fgsm_of_a_linear_network_in_closed_form():
         expected = [100 * float((needed < eps).float().mean()) for eps in found["eps"][1:]]
         assert found["error_by_eps"][name] == pytest.approx([0.0, *expected]), name
         assert 0 < expected[0] < expected[1] < 100
+    alone = [100 * float((needed < eps).float().mean()) for eps in found["eps"]]  # each eps by itself
+    assert found["fgsm_error_at_each_eps_alone"] == pytest.approx(alone)
     assert found["targeted_success_by_eps"] == found["error_by_eps"]["all"]  # of two classes
+
+
+class Quadratic(Network):
+    """Class 0 scores 0.01, class 1 the square of how far the first pixel has moved: no slope to start with."""
+
+    def forward(self, images, labels=None):
+        away = (images[:, 0, 0, 0] - torch.tensor(127) / 255).square()
+        return Output(torch.stack([torch.full_like(away, 0.01), away], 1))
+
+    def loss(self, output, targets, labels):
+        return {"cross_entropy": nn.functional.cross_entropy(output.scores, labels)}
+
+
+def test_random_restarts_succeed_where_the_image_itself_has_no_slope():
+    images, labels = torch.full((40, *SHAPE), 127, dtype=torch.uint8), torch.zeros(40, dtype=torch.long)
+    task = make_task(Data(name="digits"), Raw(images.numpy(), labels.numpy()), "test", CPU)
+    model = Quadratic()
+    model.weight = weights()  # names the classes
+    found = adversarial(context_of(model, task), eps=(0.2,), restarts=1, queries=1)
+    at = found["eps"].index(0.2)
+    assert found["zero_gradient"] == found["zero_gradient_of_margin"] == 100.0
+    for name in ("fgsm", "fgsm_margin", "bim", "bim_margin"):
+        assert found["error_by_eps"][name][at] == 0.0
+    assert found["error_by_eps"]["pgd"][at] == found["error_by_eps"]["pgd_margin"][at] == 100.0
+    assert found["restarts_alone_by_eps"][at] == 100.0
+    assert found["restarts_alone"] == 100.0
+
+
+def test_a_targeted_attack_reaches_its_own_class_and_not_the_nearest():
+    """Class 1 is three times as near as class 2: an attack without a target always ends there."""
+    weight = torch.zeros(3, math.prod(SHAPE))
+    weight[1, 0], weight[2, 1] = 3.0, 1.0
+    images = torch.full((40, *SHAPE), 127, dtype=torch.uint8)
+    images[:, :, 0, :2] = 115
+    task = make_task(Data(name="digits"), Raw(images.numpy(), np.zeros(40, dtype=np.int64)), "test", CPU)
+    found = adversarial(context_of(Linear(weight), task), eps=(0.2,), restarts=1, queries=1)
+    assert found["error"] == 0.0
+    assert found["targeted_success_by_eps"][found["eps"].index(0.2)] == 100.0
 
 
 def test_many_steps_stay_in_the_ball_and_find_the_corner_of_a_linear_network():

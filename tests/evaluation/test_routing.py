@@ -208,4 +208,10 @@ def test_a_routing_without_iterations_has_one_row():
 
 def test_a_cnn_has_no_routing():
     model = build_model("resnet20", (1, 28, 28), 10, widths=(4, 8), blocks=1).eval()
-    assert routing(given(task_of(images=5), model))["status"] == "not applicable"
+    found = routing(given(task_of(images=5), model))
+    assert (found["status"], found["reason"]) == ("not applicable", "the network has no routing")
+
+
+def test_routing_without_couplings_is_not_called_no_routing():
+    model = build_model("group_capsnet", (1, 28, 28), 10).eval()
+    assert routing(given(task_of(images=5), model))["reason"] == "its routing has no couplings"

@@ -100,6 +100,57 @@ def test_half_of_the_images_go_either_way_and_strength_grows(name):
                                atol=1e-5, rtol=0)  # fmt: skip
 
 
+def bar(count=20, length=20, side=65):
+    """A thin bar from the middle to the right."""
+    images = torch.zeros(count, 1, side, side)
+    middle = side // 2
+    images[:, :, middle, middle : middle + length] = 1
+    return images
+
+
+def ends(images):
+    """Where the mass of each image lies from its middle, (x, y) in pixels."""
+    place = torch.arange(images.shape[-1]) - (images.shape[-1] - 1) / 2
+    found = images[:, 0]
+    mass = found.sum(dim=(1, 2))
+    return (found.sum(dim=1) @ place) / mass, (found.sum(dim=2) @ place) / mass
+
+
+LARGE = Changed("zeros", (65, 65))
+
+
+def test_a_rotation_turns_by_its_degrees():
+    x, y = ends(SWEEPS["rotation"][2](bar(), 60.0, rng(), LARGE))
+    angles = torch.atan2(y, x).rad2deg()
+    torch.testing.assert_close(angles.abs(), torch.full((20,), 60.0), atol=0.5, rtol=0)
+    assert {float(sign) for sign in angles.sign()} == {-1.0, 1.0}
+
+
+def test_a_scale_multiplies_or_divides_lengths_by_its_percentage():
+    x, y = ends(SWEEPS["scale"][2](bar(), 60.0, rng(), LARGE))
+    was = ends(bar(1))[0]
+    factors = {round(float(factor), 1) for factor in x / was}
+    assert factors == {1.6, 0.6}  # 1 / 1.6 is 0.625
+    assert y.abs().max() < 0.1
+
+
+def test_a_shear_moves_by_its_strength_per_pixel():
+    x, y = ends(SWEEPS["shear"][2](bar(), 0.6, rng(), LARGE))
+    was = float(ends(bar(1))[0])
+    along = y.abs() > 0.1  # columns go up or down; rows of a bar in the middle stay
+    torch.testing.assert_close(y[along].abs(), torch.full((int(along.sum()),), 0.6 * was), atol=0.2, rtol=0)
+    torch.testing.assert_close(x, torch.full((20,), was), atol=0.2, rtol=0)
+    assert 3 < int(along.sum()) < 17
+
+
+def test_noise_has_its_standard_deviation():
+    grey = torch.full((20, 1, 40, 40), 0.5)
+    found = SWEEPS["noise"][2](grey, 0.1, rng(), BLACK)
+    assert float((found - grey).std()) == pytest.approx(0.1, rel=0.02)
+    assert abs(float((found - grey).mean())) < 0.002
+    assert SWEEPS["noise"][2](grey, 0.4, rng(), BLACK).max() == 1  # cut to what an image can be
+
+
 def test_translation_moves_every_image_as_far():
     blob = torch.zeros(20, 1, 28, 28)
     blob[:, :, 12:16, 12:16] = 1
