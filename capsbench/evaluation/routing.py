@@ -64,7 +64,7 @@ def routing(
     few = chosen_images(task, min(coupling_images, images))
     seen = torch.cat([task.eval_batch(part, 0).images for part in few.split(BATCH)])
     if not routed_layers(model, seen[:1]):
-        routes = iterations_of(model)  # such as group_capsnet, whose votes are weighted for each parent by itself
+        routes = any(hasattr(module, "iterations") for module in model.modules())  # as votes of group_capsnet do
         return not_applicable("its routing has no couplings" if routes else "the network has no routing")
 
     def row(iterations: int | None) -> dict[str, Any]:
