@@ -88,6 +88,15 @@ def test_a_protocol_waits_for_the_network_that_it_takes_beside(project):
     assert "no variant 'cmn'; did you mean cnn?" in project.snakemake("--dry-run").output
 
 
+def test_a_protocol_that_measures_time_has_all_cores(project):
+    project.write_study(STUDY + "evaluations: [accuracy, linear_probe, cost]\n")
+    output = project.snakemake("--dry-run", "--quiet", "host").output
+    jobs = [part for part in output.split("rule ") if part.startswith("measure")]
+    alone = ["/cost.json" in job for job in jobs]
+    assert sorted(alone) == [False, False, True, True]
+    assert ["threads: 2" in job for job in jobs] == alone  # of two
+
+
 @pytest.mark.slow
 def test_changing_one_variant_reruns_it_and_what_depends_on_it(project):
     project.write_study(STUDY.replace("widths: [4, 16]", "widths: [8, 16]"))
