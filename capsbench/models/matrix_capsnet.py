@@ -320,9 +320,9 @@ def _pose_maps(transforms: Tensor) -> Tensor:
 def _votes(poses: Tensor, maps: Tensor) -> Tensor:
     """Poses [B, P, N, 16], maps [N, 16, J * 16] -> votes [B, P, N, J, 16].
 
-    One matrix product a child. A view of memory in the order [B, P, J, N, 16], in which routing goes through it.
+    One matrix product a child. A view of memory in the order [B, P, J, 16, N], in which routing goes through it.
     """
     votes = torch.bmm(poses.flatten(0, 1).transpose(0, 1), maps)  # [N, B * P, J * 16]
-    votes = votes.unflatten(2, (-1, POSE_SIZE)).permute(1, 2, 0, 3).contiguous()  # [B * P, J, N, 16]
+    votes = votes.unflatten(2, (-1, POSE_SIZE)).permute(1, 2, 3, 0).contiguous()  # [B * P, J, 16, N]
     split: Tensor = votes.unflatten(0, poses.shape[:2])
-    return split.transpose(2, 3)
+    return split.permute(0, 1, 4, 2, 3)

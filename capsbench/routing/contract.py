@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from capsbench.routing.kernels.stored import votes_children_last
+
 Poses = Float[Tensor, "batch children child_dim"]
 Activations = Float[Tensor, "batch children"]
 Weight = Float[Tensor, "children parents parent_dim child_dim"]
@@ -71,8 +73,8 @@ class Routing(nn.Module):
 
 
 def stored_votes(poses: Poses, weight: Weight) -> Votes:
-    """Return all votes, vote_ij = W_ij u_i: [B, I, J, D]."""
-    return torch.einsum("ijkd,bid->bijk", weight, poses)
+    """Return all votes, vote_ij = W_ij u_i: [B, I, J, D], a view of memory in the order [B, J, D, I]."""
+    return votes_children_last(poses, weight).permute(0, 3, 1, 2)
 
 
 def check_iterations(iterations: int) -> None:

@@ -40,7 +40,7 @@ from capsbench.routing.contract import (
     stored_votes,
 )
 from capsbench.routing.kernels.competition import share_over_parents, share_over_positions
-from capsbench.routing.kernels.moments import EPSILON, squared_distances, weighted_moments
+from capsbench.routing.kernels.moments import EPSILON, GaussianVotes
 
 # beta_u = BETA_U_UNIT x a learnt number, so that 1 is the entropy of a unit Gaussian.
 BETA_U_UNIT = (math.log(2 * math.pi) + 1) / 2
@@ -280,14 +280,15 @@ def _route(
             x.to(torch.promote_types(given, torch.float32)) for x in (votes, activations, beta_u, beta_a)
         )
         positions = votes.shape[:2]
-        votes = votes.transpose(2, 3).flatten(0, 1).contiguous()  # V [B * P, J, N, H]
+        votes = votes.permute(0, 1, 3, 4, 2).flatten(0, 1).contiguous()  # V [B * P, J, H, N]
         beta_u = beta_u.unsqueeze(1)  # [J, 1]
-        assignments = votes.new_ones(votes.shape[:3]).unflatten(0, positions) * start  # R [B, P, J, N], uniform
+        assignments = votes.new_ones(votes[:, :, 0].shape).unflatten(0, positions) * start  # R [B, P, J, N], uniform
+        data = GaussianVotes(votes, sums=2 * settings.iterations - 1)
 
         means, variances, parent_logits = votes.new_zeros(()), votes.new_empty(0), votes.new_empty(0)  # none yet
         for iteration in range(settings.iterations):
             if iteration > 0:  # E-step: p_ij = N(V_ij; mu_j, sigma_j^2), R_ij = a_j p_ij / sum of these
-                distances = squared_distances(votes, means, 0.5 / variances)  # [B * P, J, N]
+                distances = data.distances(means, 0.5 / variances)  # [B * P, J, N]
                 log_parent = F.logsigmoid(parent_logits) - 0.5 * variances.log().sum(dim=2)  # [B * P, J]
                 log_likelihood = log_parent.unsqueeze(2) - distances  # up to a constant, the same for all parents
                 assignments = share(log_likelihood.unflatten(0, positions))  # [B, P, J, N]
@@ -295,7 +296,7 @@ def _route(
             # M-step: each parent's Gaussian, from the data R_ij a_i assigned to it
             weights = (assignments * activations.unsqueeze(2)).flatten(0, 1)  # [B * P, J, N]
             mass = weights.sum(dim=2, keepdim=True)  # [B * P, J, 1]
-            weighted_means, squares = weighted_moments(votes, weights)  # [B * P, J, H]
+            weighted_means, squares = data.moments(weights)  # [B * P, J, H]
             damped = iteration > 0 or settings.damp_first_mean
             new_means = torch.lerp(weighted_means, means, settings.damping) if damped else weighted_means
             # the variance about the new mean, which damping has moved off the weighted one

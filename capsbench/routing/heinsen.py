@@ -37,7 +37,7 @@ from capsbench.routing.contract import (
     check_iterations,
     stored_votes,
 )
-from capsbench.routing.kernels.moments import EPSILON, squared_distances, weighted_moments
+from capsbench.routing.kernels.moments import EPSILON, GaussianVotes
 
 
 @ROUTINGS.register("heinsen", title="Heinsen", loss="cross_entropy")
@@ -78,15 +78,16 @@ def heinsen_routing(
         votes, activations, beta_use, beta_ign = (
             x.to(torch.promote_types(given, torch.float32)) for x in (votes, activations, beta_use, beta_ign)
         )
-        votes = votes.transpose(1, 2).contiguous()  # V [B, J, I, D]
+        votes = votes.permute(0, 2, 3, 1).contiguous()  # V [B, J, D, I]
+        data = GaussianVotes(votes, sums=2 * iterations - 1)
         beta_use, beta_ign = beta_use.T, beta_ign.T  # [J, I]
         activations = activations.unsqueeze(1)  # f(a_i) [B, 1, I]
 
         means = variances = scores = votes.new_empty(0)  # none before the first M-step
-        probabilities = votes.new_full(votes.shape[:3], 1 / votes.shape[1])  # R [B, J, I], uniform
+        probabilities = votes.new_full(votes[:, :, 0].shape, 1 / votes.shape[1])  # R [B, J, I], uniform
         for iteration in range(iterations):
             if iteration > 0:  # E-step: R_ij = f(a_j) P_ij / sum of these, P_ij = N(V_ij; mu_j, sigma_j^2)
-                distances = squared_distances(votes, means, 0.5 / variances)  # [B, J, I]
+                distances = data.distances(means, 0.5 / variances)  # [B, J, I]
                 log_output = F.logsigmoid(scores) - 0.5 * variances.log().sum(dim=2)  # [B, J]
                 probabilities = (log_output.unsqueeze(2) - distances).softmax(dim=1)
 
@@ -96,7 +97,7 @@ def heinsen_routing(
 
             # M-step
             scores = (beta_use * used - beta_ign * ignored).sum(dim=2)  # a_j [B, J]
-            means, squares = weighted_moments(votes, used)  # mu [B, J, D]
+            means, squares = data.moments(used)  # mu [B, J, D]
             variances = squares / (used.sum(dim=2, keepdim=True) + EPSILON) + variance_floor  # sigma^2 [B, J, D]
     couplings = probabilities.transpose(1, 2).to(given)
     return RoutedByLogits(means.to(given), scores.to(given), couplings)

@@ -47,7 +47,7 @@ from capsbench.routing.contract import (
     check_iterations,
     stored_votes,
 )
-from capsbench.routing.kernels.moments import squared_distances, weighted_moments
+from capsbench.routing.kernels.moments import GaussianVotes
 
 
 @ROUTINGS.register("variational_bayes", title="variational Bayes", loss="cross_entropy")
@@ -112,15 +112,16 @@ def variational_bayes_routing(  # noqa: PLR0913 (the symbols of the paper)
             x.to(torch.promote_types(given, torch.float32)) for x in (votes, activations, beta_a, beta_u, gain)
         )
         num_parents, dim = votes.shape[2:]
-        votes = votes.transpose(1, 2).contiguous()  # V [B, J, I, D]
+        votes = votes.permute(0, 2, 3, 1).contiguous()  # V [B, J, D, I]
+        data = GaussianVotes(votes, sums=2 * iterations - 1)
         below = torch.arange(dim, dtype=votes.dtype, device=votes.device)  # 0 ... D - 1
-        responsibilities = votes.new_full(votes.shape[:3], 1 / num_parents)  # r [B, J, I], uniform
+        responsibilities = votes.new_full(votes[:, :, 0].shape, 1 / num_parents)  # r [B, J, I], uniform
 
         means = scales = votes.new_empty(0)  # none before the first posterior
         strengths = degrees = log_share = log_precision = votes.new_empty(0)
         for iteration in range(iterations):
             if iteration > 0:  # q(z): ln r_ij = E[ln pi_j] + E[ln N(V_j|i; mu_j, Lambda_j^-1)], up to a constant
-                distances = degrees.unsqueeze(2) * squared_distances(votes, means, scales)  # [B, J, I]
+                distances = degrees.unsqueeze(2) * data.distances(means, scales)  # [B, J, I]
                 log_parent = log_share + 0.5 * (log_precision - dim / strengths)  # [B, J]
                 responsibilities = (log_parent.unsqueeze(2) - 0.5 * distances).softmax(dim=1)
 
@@ -130,7 +131,7 @@ def variational_bayes_routing(  # noqa: PLR0913 (the symbols of the paper)
             concentrations = concentration + mass  # alpha [B, J]
             strengths = mean_strength + mass  # kappa [B, J]
             degrees = dim + extra_degrees + mass  # nu [B, J]
-            weighted_means, squares = weighted_moments(votes, weights)  # [B, J, D]
+            weighted_means, squares = data.moments(weights)  # [B, J, D]
             share = (mass / strengths).unsqueeze(2)  # of the data in the mean; the rest is the prior's
             means = share * weighted_means  # m [B, J, D]
             scales = 1 / (inverse_scale + squares + mean_strength * share * weighted_means.square())  # Psi [B, J, D]

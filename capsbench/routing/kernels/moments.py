@@ -5,8 +5,13 @@ is made from a scratch tensor that stays in cache and is made again on the way b
 once and not once an operation. Squares are taken of deviations, never as E[V^2] - E[V]^2, which loses every digit
 where the votes agree.
 
+The gradient of the votes is as large as they are too. That of one sum is V K + O, where K and O are outer products of
+a number for each child and one for each element of a pose. So each sum hands on these numbers alone, and the gradient
+of all sums together is made once, at the end.
+
 Shapes: X rows (a sample, or a sample and a parent position), J parents, N children, H elements of a pose;
-votes [X, J, N, H], weights and distances [X, J, N], means and precisions [X, J, H], mass [X, J, 1].
+votes [X, J, H, N] (N last, so that sums over children and sums over elements both run along memory), weights and
+distances [X, J, N], means and precisions [X, J, H], mass [X, J, 1].
 """
 
 from collections.abc import Iterator
@@ -18,7 +23,6 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-Votes = Float[Tensor, "rows parents children dim"]
 Weights = Float[Tensor, "rows parents children"]  # distances too
 Means = Float[Tensor, "rows parents dim"]  # sums of squares and precisions too
 
@@ -26,82 +30,127 @@ EPSILON = 1e-7  # added to the mass, so that a parent without data has a mean (t
 _SCRATCH_ELEMENTS = 2**18  # on a CPU: 1 MiB of float32
 
 
-class WeightedMoments(Function):
-    """Means m = sum_n w V / (mass + EPSILON) and sums of squares s = sum_n w (V - m)^2, both [X, J, H]."""
+class GaussianVotes:
+    """Votes [X, J, H, N] of which routing takes moments and distances, `sums` times altogether.
+
+    Raises StopIteration, as a RuntimeError, where more sums are taken.
+    """
+
+    def __init__(self, votes: Float[Tensor, "rows parents dim children"], sums: int):
+        self._votes = votes.detach()
+        self._slots = iter(_Slots.apply(votes, sums))
+
+    def moments(self, weights: Weights) -> tuple[Means, Means]:
+        """Return means m = sum_n w V / (mass + EPSILON) and sums of squares sum_n w (V - m)^2, [X, J, H] each."""
+        found: tuple[Tensor, Tensor] = _WeightedMoments.apply(next(self._slots), self._votes, weights)
+        return found
+
+    def distances(self, means: Means, precisions: Means) -> Weights:
+        """Return sum_h precision (V - mean)^2, [X, J, N], for means and precisions [X, J, H]."""
+        found: Tensor = _SquaredDistances.apply(next(self._slots), self._votes, means, precisions)
+        return found
+
+
+class _Slots(Function):
+    """Votes -> a slot for each sum over them, [X, J, N + 2 H] without memory, which takes its share of the gradient.
+
+    The gradient of a slot is (l, r, o), [N], [H] and [H], for each row and parent: the votes' is V (r l^T) + o l^T.
+    """
 
     @staticmethod
-    def forward(ctx: Any, votes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def forward(ctx: Any, votes: Tensor, sums: int) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(votes)
+        ctx.set_materialize_grads(False)
+        rows, parents, dim, children = votes.shape
+        return tuple(votes.new_zeros(()).expand(rows, parents, children + 2 * dim) for _ in range(sums))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *slots: Tensor | None) -> tuple[Tensor | None, None]:
+        (votes,) = ctx.saved_tensors
+        dim, children = votes.shape[2:]
+        used = [slot.split([children, dim, dim], dim=2) for slot in slots if slot is not None]
+        if not used:
+            return None, None
+        left, scale, shift = (torch.stack(parts, dim=2) for parts in zip(*used, strict=True))  # [X, J, S, N or H]
+        gradient = torch.empty_like(votes)
+        for rows, _ in _few_rows(votes):
+            own, part = left[rows].flatten(0, 1), gradient[rows].flatten(0, 1)  # [., S, N], [., H, N]
+            torch.bmm(scale[rows].flatten(0, 1).transpose(1, 2), own, out=part)
+            part.mul_(votes[rows].flatten(0, 1)).baddbmm_(shift[rows].flatten(0, 1).transpose(1, 2), own)
+        return gradient, None
+
+
+class _WeightedMoments(Function):
+    @staticmethod
+    def forward(ctx: Any, slot: Tensor, votes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         mass = weights.sum(dim=2, keepdim=True) + EPSILON
-        means = torch.matmul(weights.unsqueeze(2), votes).squeeze(2) / mass
-        squares = torch.empty_like(means)
-        for rows, deviations in _deviations(votes, means):
-            squares[rows] = torch.matmul(weights[rows].unsqueeze(2), deviations.square_()).squeeze(2)
+        means, squares = votes.new_empty(2, *votes.shape[:3])
+        for rows, scratch in _few_rows(votes):
+            torch.div(_over_children(votes[rows], weights[rows]), mass[rows], out=means[rows])
+            deviations = torch.sub(votes[rows], means[rows].unsqueeze(3), out=scratch)
+            squares[rows] = _over_children(deviations.square_(), weights[rows])
         ctx.save_for_backward(votes, weights, means, mass)
         return means, squares
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_means: Tensor, grad_squares: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def backward(ctx: Any, grad_means: Tensor, grad_squares: Tensor) -> tuple[Tensor, None, Tensor]:
         votes, weights, means, mass = ctx.saved_tensors
         # s moves with m only through sum_n w (V - m) = EPSILON m
-        shift = ((grad_means - 2 * EPSILON * means * grad_squares) / mass).unsqueeze(2)  # [X, J, 1, H]
-        grad_squares = grad_squares.unsqueeze(3)  # [X, J, H, 1]
-        grad_votes, grad_weights = torch.empty_like(votes), torch.empty_like(weights)
+        shift = (grad_means - 2 * EPSILON * means * grad_squares) / mass  # [X, J, H]
+        grad_weights = torch.empty_like(weights)
         for rows, deviations in _deviations(votes, means):
-            grad_vote = grad_votes[rows]
-            torch.mul(deviations, 2 * grad_squares[rows].transpose(2, 3), out=grad_vote).add_(shift[rows])
-            grad_weight = torch.matmul(deviations, shift[rows].transpose(2, 3))
-            grad_weight += torch.matmul(deviations.square_(), grad_squares[rows])
-            grad_weights[rows] = grad_weight.squeeze(3)
-            grad_vote.mul_(weights[rows].unsqueeze(3))
-        return grad_votes, grad_weights
+            grad_weight = _over_elements(deviations, shift[rows])
+            grad_weights[rows] = grad_weight + _over_elements(deviations.square_(), grad_squares[rows])
+        scale = 2 * grad_squares  # of the votes: w (2 ds (V - m) + shift)
+        return torch.cat([weights, scale, shift - scale * means], dim=2), None, grad_weights
 
 
-class SquaredDistances(Function):
-    """d = sum_h precision (V - mean)^2, [X, J, N]."""
-
+class _SquaredDistances(Function):
     @staticmethod
-    def forward(ctx: Any, votes: Tensor, means: Tensor, precisions: Tensor) -> Tensor:  # noqa: D102
-        distances = votes.new_empty(votes.shape[:3])
-        for rows, deviations in _deviations(votes, means):
-            distances[rows] = torch.matmul(deviations.square_(), precisions[rows].unsqueeze(3)).squeeze(3)
+    def forward(ctx: Any, slot: Tensor, votes: Tensor, means: Tensor, precisions: Tensor) -> Tensor:
+        rows, parents, _, children = votes.shape
+        distances = votes.new_empty(rows, parents, children)
+        for part, deviations in _deviations(votes, means):
+            distances[part] = _over_elements(deviations.square_(), precisions[part])
         ctx.save_for_backward(votes, means, precisions)
         return distances
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_distances: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: D102
+    def backward(ctx: Any, grad_distances: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
         votes, means, precisions = ctx.saved_tensors
-        grad_distances = grad_distances.unsqueeze(2)  # [X, J, 1, N]
-        grad_votes = torch.empty_like(votes)
         grad_means, grad_precisions = torch.empty_like(means), torch.empty_like(precisions)
         for rows, deviations in _deviations(votes, means):
-            grad_distance, grad_vote = grad_distances[rows], grad_votes[rows]
-            torch.mul(deviations, 2 * precisions[rows].unsqueeze(2), out=grad_vote)
-            grad_vote.mul_(grad_distance.transpose(2, 3))
-            grad_means[rows] = -2 * precisions[rows] * torch.matmul(grad_distance, deviations).squeeze(2)
-            grad_precisions[rows] = torch.matmul(grad_distance, deviations.square_()).squeeze(2)
-        return grad_votes, grad_means, grad_precisions
+            grad_means[rows] = -2 * precisions[rows] * _over_children(deviations, grad_distances[rows])
+            grad_precisions[rows] = _over_children(deviations.square_(), grad_distances[rows])
+        scale = 2 * precisions  # of the votes: dd 2 precision (V - mean)
+        return torch.cat([grad_distances, scale, -scale * means], dim=2), None, grad_means, grad_precisions
 
 
-def weighted_moments(votes: Votes, weights: Weights) -> tuple[Means, Means]:
-    """Means and sums of squares about them: votes [X, J, N, H], weights [X, J, N] -> two [X, J, H]."""
-    moments: tuple[Tensor, Tensor] = WeightedMoments.apply(votes, weights)
-    return moments
+def _over_children(values: Tensor, weights: Tensor) -> Tensor:
+    """Sum values [X, J, H, N] over children by weights [X, J, N] -> [X, J, H]."""
+    return torch.matmul(weights.unsqueeze(2), values.transpose(2, 3)).squeeze(2)
 
 
-def squared_distances(votes: Votes, means: Means, precisions: Means) -> Weights:
-    """sum_h precision (V - mean)^2: votes [X, J, N, H], means and precisions [X, J, H] -> [X, J, N]."""
-    distances: Tensor = SquaredDistances.apply(votes, means, precisions)
-    return distances
+def _over_elements(values: Tensor, factors: Tensor) -> Tensor:
+    """Sum values [X, J, H, N] over elements by factors [X, J, H] -> [X, J, N]."""
+    return torch.matmul(factors.unsqueeze(2), values).squeeze(2)
 
 
 def _deviations(votes: Tensor, means: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield (rows, V - mean of those rows), in a scratch tensor that the caller may overwrite.
+    """Yield (rows, V - mean of those rows), in a scratch tensor that the caller may overwrite."""
+    for rows, scratch in _few_rows(votes):
+        yield rows, torch.sub(votes[rows], means[rows].unsqueeze(3), out=scratch)
 
-    A few rows at a time on a CPU, where they then stay in cache; all at once on a GPU.
+
+def _few_rows(votes: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield (rows, scratch as large as their votes), a few rows at a time on a CPU, where they then stay in cache.
+
+    On a GPU all are taken at once.
     """
-    rows_at_once = votes.shape[0] if votes.is_cuda else max(1, _SCRATCH_ELEMENTS // votes[:1].numel())
-    for first in range(0, votes.shape[0], rows_at_once):
-        rows = slice(first, first + rows_at_once)
-        yield rows, votes[rows] - means[rows].unsqueeze(2)
+    at_once = votes.shape[0] if votes.is_cuda else max(1, _SCRATCH_ELEMENTS // votes[:1].numel())
+    scratch = torch.empty_like(votes[:at_once])
+    for first in range(0, votes.shape[0], at_once):
+        yield slice(first, first + at_once), scratch[: votes.shape[0] - first]
