@@ -237,16 +237,17 @@ def track(study: str, models: bool, results: Path) -> None:
 
     Example: capsbench track quick
     """
+    from capsbench.run.store import without_passwords
     from capsbench.run.tracking import store_uri, track_study
 
     plan = load_study(study)
-    uri = store_uri(results)
+    uri = without_passwords(store_uri(results))
     try:
         counts = track_study(plan, results, models=models)
     except Exception as error:  # any store, any failure: one line
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         hint = "; if the file is damaged, move it away and run this again" if uri.startswith("sqlite") else ""
-        raise RunError(f"the MLflow store {uri} fails: {first[:300]}{hint}") from error
+        raise RunError(f"the MLflow store {uri} fails: {without_passwords(first)[:300]}{hint}") from error
     log.info(f"{uri}: {', '.join(f'{number} {outcome}' for outcome, number in sorted(counts.items()))}")
 
 

@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
@@ -38,6 +39,11 @@ def store_uri(results: Path) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or sqlite_uri(results / "mlflow.db")
 
 
+def without_passwords(text: str) -> str:
+    """Return a text, such as the address of a store or a message that has it, with passwords as ***."""
+    return re.sub(r"(://[^\s:/@]*):[^\s/]*@", r"\1:***@", text)
+
+
 def sqlite_uri(file: Path) -> str:
     """Return the address of an SQLite store."""
     return f"sqlite:///{file.resolve()}"
@@ -48,7 +54,9 @@ class Store:
 
     def __init__(self, results: Path):
         from mlflow import MlflowClient
+        from mlflow.store.db import utils
 
+        utils.MAX_RETRY_COUNT = 1  # a damaged file or a server that is not there is tried for two minutes otherwise
         for name in ("mlflow", "mlflow.store.db.utils", "alembic"):
             logging.getLogger(name).setLevel(logging.ERROR)
         self.results = results
@@ -70,6 +78,11 @@ class Store:
         if study not in self._experiments:
             with self._lock():
                 found = self.client.get_experiment_by_name(study)
+                if found is not None and found.lifecycle_stage == "deleted":
+                    raise ValueError(
+                        f"its experiment '{study}' was deleted there; 'mlflow experiments restore -x "
+                        f"{found.experiment_id}' brings it back, 'mlflow gc' removes it for good"
+                    )
                 self._experiments[study] = found.experiment_id if found else self._new_experiment(study)
         return self._experiments[study]
 
@@ -215,6 +228,8 @@ class Store:
             self.client.log_batch(run_id, params=params[start : start + _MOST_PARAMETERS])
 
     def _new_experiment(self, study: str) -> str:
+        from mlflow.exceptions import MlflowException
+
         tags = {
             "mlflow.experimentKind": "custom_model_development",  # else MLflow 3 opens it as one of language models
             "mlflow.experiment.primaryMetric.name": "test_error",
@@ -224,7 +239,13 @@ class Store:
         if self._file_lock is not None:
             file = Path(self.uri.removeprefix("sqlite:///")).resolve()
             location = (file.parent / "mlflow-artifacts" / study).as_uri()
-        return str(self.client.create_experiment(study, location, tags))
+        try:
+            return str(self.client.create_experiment(study, location, tags))
+        except MlflowException:  # on a server another run may have been first
+            found = self.client.get_experiment_by_name(study)
+            if found is None:
+                raise
+            return str(found.experiment_id)
 
     def _lock(self) -> Any:
         if self._file_lock is None:

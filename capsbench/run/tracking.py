@@ -1,7 +1,8 @@
 """Logging to the MLflow store while a run trains, and `capsbench track`, which makes the store agree with the folders.
 
 The store is a view of the run folders. Everything live goes through one background thread, in batches, so that
-training never waits for the store. A store that fails is reported once and then left alone.
+training never waits for the store. A store that fails is reported once and tried again with each further batch; once it
+answers, the run is logged anew and whole, so that nothing stands there twice.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from typing import Any
 
 from capsbench.run import store_contents as contents
 from capsbench.run.folder import RunFolder
-from capsbench.run.store import Store, cell_key, milliseconds, store_uri
+from capsbench.run.store import Store, cell_key, milliseconds, store_uri, without_passwords
 from capsbench.run.store_contents import read_metrics
 from capsbench.study import Plan, Run
 
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_WRITES = 5.0
 SECONDS_TO_CLOSE = 30.0
+SECONDS_TO_OPEN = 5.0  # since the run began; a server that has not answered by then gets LEAST_SECONDS more
+LEAST_SECONDS = 1.0
 
 
 class Tracker:
@@ -36,6 +39,8 @@ class Tracker:
         self._on_failure = on_failure  # what to say, once, with a place for the problem
         self._queue: queue.SimpleQueue[list[dict[str, Any]] | dict[str, Any]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        # whether it is worth while to wait for the store: it has answered, or it is a file, which others may be making
+        self._begun, self._answers = time.monotonic(), False
 
     @classmethod
     def none(cls) -> "Tracker":
@@ -46,9 +51,10 @@ class Tracker:
     def start(cls, run: Run, record: Mapping[str, Any], results: Path) -> "Tracker":
         """Open the store in the background and log what follows."""
         tracker = cls(
-            f"the MLflow store {store_uri(results)} fails (%s); the run continues without it, and "
+            f"the MLflow store {without_passwords(store_uri(results))} fails (%s); the run continues without it, and "
             f"'capsbench track {run.study}' brings the store up to date later"
         )
+        tracker._answers = store_uri(results).startswith("sqlite:")
         tracker._thread = threading.Thread(target=tracker._work, args=(run, dict(record), results), daemon=True)
         tracker._thread.start()
         return tracker
@@ -62,9 +68,11 @@ class Tracker:
         """Write what is left and the outcome; waits for a slow store only so long."""
         if self._thread:
             self._queue.put(dict(record))
-            self._thread.join(SECONDS_TO_CLOSE)
+            clock = time.monotonic()
+            waited = clock - self._begun
+            self._thread.join(SECONDS_TO_CLOSE if self._answers else max(SECONDS_TO_OPEN - waited, LEAST_SECONDS))
             if self._thread.is_alive():
-                self._complain(f"no answer for {SECONDS_TO_CLOSE:g} s")
+                self._complain(f"no answer for {time.monotonic() - clock:.2g} s")
             self._thread = None
 
     def _complain(self, problem: str) -> None:
@@ -73,31 +81,42 @@ class Tracker:
             self._on_failure = None
 
     def _work(self, run: Run, record: dict[str, Any], results: Path) -> None:
-        try:
-            store = Store(results)
+        rows: list[dict[str, Any]] = []  # all so far
+        outcome: dict[str, Any] | None = None
+        store, run_id, written = None, "", 0
+        while True:
             clock = time.perf_counter()
-            run_id = store.open_run(run, record)
-            self.seconds += time.perf_counter() - clock
-            outcome: dict[str, Any] | None = None
-            while outcome is None:
-                rows: list[dict[str, Any]] = []
-                deadline = time.monotonic() + SECONDS_BETWEEN_WRITES
-                while outcome is None and (left := deadline - time.monotonic()) > 0:
-                    try:
-                        item = self._queue.get(timeout=left)
-                    except queue.Empty:
-                        break
-                    if isinstance(item, dict):
-                        outcome = item
-                    else:
-                        rows += item
-                clock = time.perf_counter()
-                store.log_rows(run_id, rows)
+            try:
+                if store is None:
+                    store = Store(results)
+                    run_id, written = store.open_run(run, record), 0  # in the place of one that was begun
+                    self._answers = True
+                store.log_rows(run_id, rows[written:])
+                written = len(rows)
                 if outcome is not None:
                     store.close_run(run_id, run, outcome)
-                self.seconds += time.perf_counter() - clock
-        except Exception as error:  # whatever a store does must not stop a training
-            self._complain(_first_line(error))
+            except Exception as error:  # whatever a store does must not stop a training
+                self._complain(_first_line(error))
+                store, self._answers = None, False
+            self.seconds += time.perf_counter() - clock
+            if outcome is not None:
+                return
+            more, outcome = self._next_batch()
+            rows += more
+
+    def _next_batch(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """Wait for a few seconds -> the rows that came meanwhile, and the outcome, which ends the wait."""
+        rows: list[dict[str, Any]] = []
+        deadline = time.monotonic() + SECONDS_BETWEEN_WRITES
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                item = self._queue.get(timeout=left)
+            except queue.Empty:
+                break
+            if isinstance(item, dict):
+                return rows, item
+            rows += item
+        return rows, None
 
 
 def track_study(plan: Plan, results: Path, *, models: bool = False) -> dict[str, int]:
@@ -274,4 +293,4 @@ def _hash(values: Any) -> str:
 
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {without_passwords(lines[0])[:160]}" if lines else type(error).__name__

@@ -14,6 +14,7 @@ import pytest
 
 from capsbench.run import tracking
 from capsbench.run.folder import RunFolder, write_json
+from capsbench.run.store import without_passwords
 from capsbench.run.tracking import Store, Tracker, read_metrics, store_uri, track_study
 from capsbench.run.train import train
 from capsbench.study import load_plan
@@ -205,6 +206,79 @@ def test_a_store_that_does_not_answer_is_reported_and_waited_for_only_so_long(pl
     assert time.perf_counter() - clock < 3
     (complaint,) = complaints(caplog)
     assert "no answer for 0.2 s" in complaint
+
+
+def test_a_server_that_never_answered_is_waited_for_a_second(plan, results, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setattr(Store, "__init__", lambda *arguments: time.sleep(20))
+    tracker = Tracker.start(plan.runs[0], {"started": "2026-01-01T00:00:00Z", "commit": "x"}, results)
+    tracker._begun -= 60  # a minute of training later
+    clock = time.perf_counter()
+    tracker.close({"status": "ok"})
+    assert 0.9 < time.perf_counter() - clock < 2
+
+
+def test_a_damaged_store_costs_no_minutes(plan, results, caplog):
+    (results / "mlflow.db").write_bytes(b"no database" * 1000)
+    clock = time.perf_counter()
+    assert train(plan.runs[0], results, NOWHERE) == "ok"
+    assert time.perf_counter() - clock < 15  # 8 s on a busy machine; with MLflow's own retries 100 s
+    assert len(complaints(caplog)) == 1
+
+
+def test_after_an_outage_the_run_is_in_the_store_whole_and_once(plan, results, monkeypatch, caplog):
+    monkeypatch.setattr(tracking, "SECONDS_BETWEEN_WRITES", 0.05)
+    log_rows, asked = Store.log_rows, []
+
+    def fail_for_a_while(store, run_id, rows, started=None):
+        asked.append(len(rows))
+        log_rows(store, run_id, rows, started)  # what was written before the answer was lost
+        if len(asked) in (2, 3):
+            raise ConnectionError("the server is away")
+
+    monkeypatch.setattr(Store, "log_rows", fail_for_a_while)
+    run = plan.runs[0]
+    assert train(run, results, NOWHERE, reached=lambda epoch: time.sleep(0.5)) == "ok"
+    assert len(complaints(caplog)) == 1
+    runs, client = logged(results, plan)  # one run per key
+    assert runs[run.key].info.status == "FINISHED"
+    assert [step for step, _ in curve(client, runs[run.key], "training/train_loss")] == [1, 2, 3]
+
+
+def test_passwords_are_not_shown():
+    masked = "postgresql://ada:***@host/db"
+    assert without_passwords("postgresql://ada:s3:cr@t@host/db") == masked
+    assert without_passwords("(psycopg2) could not connect to postgresql://ada:secret@host/db now").endswith(
+        f"to {masked} now"
+    )
+    for plain in ("sqlite:////work/a@b/mlflow.db", "http://host:5000", "http://ada@host"):
+        assert without_passwords(plain) == plain
+
+
+def test_no_message_has_the_password(plan, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ada:secret@127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    train(plan.runs[0], tmp_path / "r", NOWHERE)
+    (complaint,) = complaints(caplog)
+    assert "http://ada:***@127.0.0.1:9" in complaint
+    assert "secret" not in caplog.text
+
+
+def test_an_experiment_that_was_deleted_is_named_with_what_to_do(plan, results):
+    store = Store(results)
+    identity = store.experiment(plan.study.name)
+    store.client.delete_experiment(identity)
+    with pytest.raises(ValueError, match=f"'tracked' was deleted there; 'mlflow experiments restore -x {identity}'"):
+        Store(results).experiment(plan.study.name)
+
+
+def test_an_experiment_that_another_run_made_meanwhile_is_taken(plan, results):
+    first, second = Store(results), Store(results)
+    find, looked = second.client.get_experiment_by_name, []  # the first look is before the other one made it
+    second.client.get_experiment_by_name = lambda name: looked.append(name) if not looked else find(name)
+    made = first.experiment(plan.study.name)
+    assert second.experiment(plan.study.name) == made
+    assert looked == [plan.study.name]
 
 
 def test_a_store_that_was_being_made_when_its_process_died_is_made_anew(plan, tmp_path):
