@@ -29,7 +29,7 @@ from capsbench.routing.contract import (
     capsule_lengths,
     exponential_squash,
 )
-from capsbench.routing.votes import LinearVotes, Votes, as_votes
+from capsbench.routing.votes import Votes, as_votes, votes_of
 
 
 @ROUTINGS.register("attention", loss="margin")
@@ -42,7 +42,7 @@ class AttentionRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `attention_routing`."""
-        return attention_routing(LinearVotes(poses, weight), self.priors)
+        return attention_routing(votes_of(poses, weight), self.priors)
 
 
 def attention_routing(

@@ -35,7 +35,7 @@ from capsbench.routing.contract import (
     Weight,
     check_iterations,
 )
-from capsbench.routing.votes import LinearVotes, Votes, as_votes
+from capsbench.routing.votes import Votes, as_votes, votes_of
 
 
 @ROUTINGS.register("inverted_dot_product", loss="cross_entropy")
@@ -54,7 +54,7 @@ class InvertedDotProductRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `inverted_dot_product_routing`."""
-        votes = LinearVotes(poses, weight)
+        votes = votes_of(poses, weight)
         return inverted_dot_product_routing(
             votes, self.gain, self.shift, self.readout, self.iterations, self.scale_agreement
         )

@@ -26,7 +26,7 @@ from capsbench.routing.contract import (
     capsule_lengths,
     squash,
 )
-from capsbench.routing.votes import LinearVotes, Votes, as_votes
+from capsbench.routing.votes import Votes, as_votes, votes_of
 
 
 @ROUTINGS.register("random")
@@ -39,7 +39,7 @@ class RandomRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `random_routing`."""
-        return random_routing(LinearVotes(poses, weight), self.coupling_seed)
+        return random_routing(votes_of(poses, weight), self.coupling_seed)
 
 
 def random_routing(votes: Float[Tensor, "batch children parents dim"] | Votes, coupling_seed: int = 0) -> Routed:

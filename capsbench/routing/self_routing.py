@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from capsbench.registry import ROUTINGS
 from capsbench.routing.contract import Activations, LayerSize, Poses, Routed, Routing, Weight
 from capsbench.routing.kernels.moments import EPSILON
-from capsbench.routing.votes import LinearVotes, Votes, as_votes
+from capsbench.routing.votes import Votes, as_votes, votes_of
 
 
 @ROUTINGS.register("self", title="self-routing", loss="share_likelihood")
@@ -34,7 +34,7 @@ class SelfRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `self_routing`."""
-        return self_routing(LinearVotes(poses, weight), poses, activations, self.route, self.bias)
+        return self_routing(votes_of(poses, weight), poses, activations, self.route, self.bias)
 
 
 def self_routing(

@@ -27,7 +27,7 @@ from capsbench.routing.contract import (
     check_iterations,
     squash,
 )
-from capsbench.routing.votes import LinearVotes, Votes, as_votes
+from capsbench.routing.votes import Votes, as_votes, votes_of
 
 
 @ROUTINGS.register("sparse")
@@ -40,7 +40,7 @@ class SparseRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `sparse_routing`."""
-        return sparse_routing(LinearVotes(poses, weight), self.iterations, self.keep)
+        return sparse_routing(votes_of(poses, weight), self.iterations, self.keep)
 
 
 def sparse_routing(

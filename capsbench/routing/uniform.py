@@ -22,7 +22,7 @@ from capsbench.routing.contract import (
     capsule_lengths,
     squash,
 )
-from capsbench.routing.votes import LinearVotes, Votes, as_votes
+from capsbench.routing.votes import Votes, as_votes, votes_of
 
 
 @ROUTINGS.register("uniform")
@@ -34,7 +34,7 @@ class UniformRouting(Routing):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `uniform_routing`."""
-        return uniform_routing(LinearVotes(poses, weight))
+        return uniform_routing(votes_of(poses, weight))
 
 
 def uniform_routing(votes: Float[Tensor, "batch children parents dim"] | Votes) -> Routed:

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from capsbench.routing.contract import Poses, Weight
+from capsbench.routing.contract import Poses, Weight, stored_votes
+from capsbench.routing.kernels.forms import takes_plain_forms
 from capsbench.routing.kernels.linear_votes import agreement, weighted_sum
 
 Couplings = Float[Tensor, "parents samples children"]  # samples: B, or 1 where all share them
@@ -99,6 +100,11 @@ class LinearVotes(Votes):
         """One matrix product for all parents together: weight [J, D, d * I] -> [J, B, D]."""
         sums: Tensor = self.inputs.flatten(1) @ weight.flatten(0, 1).T  # [B, J * D]
         return sums.view(-1, self.parents, self.dim).transpose(0, 1)
+
+
+def votes_of(poses: Poses, weight: Weight) -> Votes:
+    """Return the votes W_ij u_i of poses u [B, I, d] through weight W [I, J, D, d], in the form that is taken."""
+    return StoredVotes(stored_votes(poses, weight)) if takes_plain_forms() else LinearVotes(poses, weight)
 
 
 def as_votes(votes: Float[Tensor, "batch children parents dim"] | Votes) -> Votes:

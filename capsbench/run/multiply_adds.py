@@ -1,7 +1,8 @@
 """The multiply-adds of a forward pass: convolutions and matrix products, einsum among them.
 
-Elementwise work (squash, softmax, batch norm, products of votes and couplings that are not summed as a matrix product)
-is not counted.
+Dynamic routing is counted as it is computed, with votes that are never stored and made again in each iteration; all
+other routing in its plain form, with stored votes. Elementwise work (squash, softmax, batch norm, products of votes and
+couplings that are not summed as a matrix product) is not counted.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
+
+from capsbench.routing.kernels.forms import plain_forms
 
 
 def count_multiply_adds(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
@@ -29,7 +32,7 @@ def count_multiply_adds(model: nn.Module, image_shape: tuple[int, int, int]) -> 
     counter = _Counter()
     model.eval()
     # attention by its definition: torch has no formula for the kernel that a CPU takes
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), plain_forms(), counter:
         model(torch.full((1, *image_shape), 0.5))
     return counter.operations // 2
 

@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from capsbench.analysis.inventory import groups, published_on
 from capsbench.models import build_model
 from capsbench.registry import LOSSES, MODELS
+from capsbench.routing.kernels.forms import plain_forms
 from capsbench.run.multiply_adds import count_multiply_adds
 
 # each network with its defaults, and with each member of each of its groups (routing, decoder, ...)
@@ -31,9 +32,19 @@ def test_they_equal_those_of_torchs_counter(name, options):
     found = count_multiply_adds(model, shape)
     model.requires_grad_(False)  # torch's counter trips over parameters that a layer gives back as they are
     # attention by its definition: the counter does not know the kernel that a CPU takes
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), plain_forms(), FlopCounterMode(display=False) as counter:
         model(torch.full((1, *shape), 0.5))
     assert found == counter.get_total_flops() // 2 > 1000
+
+
+@pytest.mark.parametrize("routing", ["uniform", "em", "attention", "self", "random"])
+def test_votes_are_counted_however_they_are_made(routing):
+    """I x J x D x d for the votes alone: 144 x 10 x 16 x 8 here."""
+    shape = (1, 28, 28)
+    options = {"conv_channels": 8, "primary_types": 4, "decoder": None}
+    found = count_multiply_adds(build_model("capsnet", shape, 10, routing=routing, **options), shape)
+    convolutions = 20 * 20 * 8 * 81 + 6 * 6 * 32 * 8 * 81
+    assert found - convolutions >= 144 * 10 * 16 * 8
 
 
 def test_counting_does_not_load_torchs_compiler():

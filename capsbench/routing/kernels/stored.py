@@ -15,12 +15,14 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from capsbench.routing.kernels.forms import takes_plain_forms
+
 
 def votes_children_last(
     poses: Float[Tensor, "batch children child_dim"], weight: Float[Tensor, "children parents dim child_dim"]
 ) -> Float[Tensor, "batch parents dim children"]:
     """Return W_ij u_i: poses [B, I, d], weight [I, J, D, d] -> [B, J, D, I]."""
-    if poses.is_cuda or poses.dtype not in (torch.float32, torch.float64):
+    if takes_plain_forms() or poses.is_cuda or poses.dtype not in (torch.float32, torch.float64):
         return torch.einsum("ijkd,bid->bjki", weight, poses)
     votes: Tensor = _Votes.apply(poses, weight)
     return votes

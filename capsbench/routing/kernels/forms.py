@@ -1,0 +1,25 @@
+"""Which form routing takes: the fast one, or the plain one in which every product of votes is a matrix product.
+
+Both give the same values. The plain form is for counting: what a procedure asks for does not depend on how it is done.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_PLAIN: ContextVar[bool] = ContextVar("plain", default=False)
+
+
+@contextmanager
+def plain_forms() -> Iterator[None]:
+    """Let routing take the plain form meanwhile."""
+    token = _PLAIN.set(True)
+    try:
+        yield
+    finally:
+        _PLAIN.reset(token)
+
+
+def takes_plain_forms() -> bool:
+    """Tell whether routing takes the plain form."""
+    return _PLAIN.get()
