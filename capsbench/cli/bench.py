@@ -51,6 +51,40 @@ def bench_routing(device: str, output: Path | None, **sizes: Any) -> None:
         write_whole(output, lambda aside: aside.write_text(text + "\n", encoding="utf-8"))
 
 
+@bench.command("routings")
+@count_option("--batch", 64, "Images per batch")
+@count_option("--inputs", 1152, "Input capsules")
+@count_option("--outputs", 10, "Output capsules")
+@count_option("--repeats", 10, "Timed rounds")
+@count_option("--threads", os.cpu_count() or 1, "CPU threads")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Device (default: cpu).")
+@click.option("--output", type=PATH, metavar="FILE", help="Write the table to FILE too, as csv.")
+@click.option("--against", type=PATH, metavar="FILE", help="Fail where a routing is slower than in this csv.")
+@common_options
+def bench_routings(device: str, output: Path | None, against: Path | None, **sizes: Any) -> None:
+    """Time every routing, in its fast and its plain form.
+
+    Example: capsbench bench routings --output routings.csv
+    """
+    from capsbench.benchmarks.routings import CONDITIONS, regressions, routings_benchmark
+    from capsbench.run.folder import write_whole
+
+    shape = sizes["batch"], sizes["inputs"], sizes["outputs"]
+    frame = routings_benchmark(*shape, sizes["repeats"], sizes["threads"], device)
+    about = frame.iloc[0]
+    log.info(
+        f"forward and backward, milliseconds: batch {about['batch']}, {about['inputs']} x 8 -> {about['outputs']} x 16, "
+        f"float32, default options; {about['machine']}, {sizes['threads']} threads; torch {about['torch']}; commit "
+        f"{about['commit'][:12]}\n"
+    )
+    log.info(frame.drop(columns=list(CONDITIONS)).to_markdown(index=False, floatfmt=".3g"))
+    if output:
+        write_whole(output, lambda aside: frame.to_csv(aside, index=False, float_format="%.4g"))
+    slower = regressions(frame, against) if against else []
+    if slower:
+        raise RunError(f"slower than in {against}: {'; '.join(slower)}")
+
+
 @bench.command("networks")
 @study_argument
 @count_option("--steps", 5, "Timed training steps, whose median counts")

@@ -112,4 +112,4 @@ def save_tensors(path: Path, content: Mapping[str, Any]) -> None:
         with aside.open("wb") as file:
             torch.save(content, file)
 
-    write_whole(path, write)
+    write_whole(path, write, lasting=True)

@@ -32,15 +32,31 @@ _CHECKSUM = "checksum"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser, where PyYAML has it, is five times as fast
 
 
-def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let `write` fill a temporary file, then move it to its final name, so that readers see a whole file or none."""
+def write_whole(path: Path, write: Callable[[Path], Any], *, lasting: bool = False) -> None:
+    """Let `write` fill a temporary file, then move it to its final name, so that readers see a whole file or none.
+
+    lasting: the content is on the disk before the name is, so that this holds after a power loss too.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         write(aside)
+        if lasting:
+            _sync(aside)
         aside.replace(path)
+        if lasting:
+            _sync(path.parent)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Wait until the disk has a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -174,7 +190,7 @@ class RunFolder:
         """Write run.yaml, whose last line is a checksum of the others."""
         text = yaml.safe_dump(dict(record), sort_keys=False, allow_unicode=True, width=110)
         text += f"{_CHECKSUM}: '{_checksum(text)}'\n"
-        write_whole(self.record_path, lambda aside: aside.write_text(text, encoding="utf-8"))
+        write_whole(self.record_path, lambda aside: aside.write_text(text, encoding="utf-8"), lasting=True)
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write metrics.csv: one row per epoch, floats in full."""

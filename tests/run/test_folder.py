@@ -2,11 +2,14 @@ import csv
 import json
 import logging
 import multiprocessing
+import os
 import queue
 from pathlib import Path
 
 import pytest
+import torch
 
+from capsbench.run.checkpoint import save_tensors
 from capsbench.run.folder import RunFolder, write_json, write_whole
 
 
@@ -22,6 +25,29 @@ def names_in(path: Path) -> list[str]:
 def test_a_folder_lies_below_its_study(tmp_path, folder):
     assert folder.path == tmp_path / "study/runs/digits/capsnet/seed0"
     assert folder.evaluation_path("accuracy") == folder.path / "evaluations/accuracy.json"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="which file is open is read from /proc")
+@pytest.mark.parametrize("lasting", [True, False])
+def test_what_must_last_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, lasting):
+    path, synced = tmp_path / "checkpoint.pt", []
+
+    def note(descriptor):
+        name = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.append((name.name if name.is_file() else "folder", path.exists()))
+
+    monkeypatch.setattr(os, "fsync", note)
+    write_whole(path, lambda aside: aside.write_text("content"), lasting=lasting)
+    assert path.read_text() == "content"
+    assert synced == ([(f".checkpoint.pt.{os.getpid()}.part", False), ("folder", True)] if lasting else [])
+
+
+def test_records_and_weights_last(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(descriptor))
+    RunFolder(tmp_path).write_record({"status": "ok"})
+    save_tensors(tmp_path / "model.pt", {"weight": torch.zeros(2)})
+    assert len(synced) == 4
 
 
 def test_write_whole_makes_folders_and_replaces_a_file(tmp_path):
