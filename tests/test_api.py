@@ -26,9 +26,11 @@ KEY = "digits/cnn_matched/seed0"
 STUDY = """\
 name: quick
 seeds: [0, 1]
-training: {epochs: 2, batch_size: 32, device: cpu}
+training: {epochs: 2, batch_size: 32, learning_rate: 0.003, device: cpu}   # learns more than one class
 experiments:
-  digits: {data: {name: digits, train_images: 96, validation_images: 50}, variants: [cnn_matched]}
+  digits:
+    data: {name: digits, train_images: 96, validation_images: 50}
+    variants: [cnn_matched]
   pairs:
     data: {name: multidigits, train_images: 96, options: {train_pairs: 64, test_pairs: 30}}
     variants: [capsnet]

@@ -94,9 +94,8 @@ def regressions(found: pd.DataFrame, earlier: Path) -> list[str]:
         raise InputError(f"{earlier}: not a file of 'capsbench bench routings', which has columns {', '.join(COLUMNS)}")
     for name in ("batch", "inputs", "outputs", "threads", "machine"):
         if list(found[name].astype(str).unique()) != list(before[name].astype(str).unique()):
-            raise InputError(
-                f"{earlier}: measured with another {name}: {before[name].iloc[0]}, not {found[name].iloc[0]}"
-            )
+            was, now = before[name].iloc[0], found[name].iloc[0]
+            raise InputError(f"{earlier}: measured with another {name}: {was}, not {now}")
     both = found.merge(before, on=_KEY, suffixes=("", "_before"))
     lines = []
     for row in both.to_dict("records"):

@@ -73,8 +73,8 @@ def bench_routings(device: str, output: Path | None, against: Path | None, **siz
     frame = routings_benchmark(*shape, sizes["repeats"], sizes["threads"], device)
     about = frame.iloc[0]
     log.info(
-        f"forward and backward, milliseconds: batch {about['batch']}, {about['inputs']} x 8 -> {about['outputs']} x 16, "
-        f"float32, default options; {about['machine']}, {sizes['threads']} threads; torch {about['torch']}; commit "
+        f"forward and backward, ms: batch {sizes['batch']}, {sizes['inputs']} x 8 -> {sizes['outputs']} x 16, float32, "
+        f"default options; {about['machine']}, {sizes['threads']} threads; torch {about['torch']}; commit "
         f"{about['commit'][:12]}\n"
     )
     log.info(frame.drop(columns=list(CONDITIONS)).to_markdown(index=False, floatfmt=".3g"))

@@ -15,7 +15,7 @@ COMMANDS = {
     "init", "config", "config show", "config schema", "models", "data", "data fetch", "data prepare", "data card",
     "data clean",
     "train", "evaluate", "track", "tables", "plots", "report", "reference", "verify", "bench", "bench routing",
-    "bench networks",
+    "bench networks", "bench routings",
 }  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def test_what_must_last_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypa
     path, synced = tmp_path / "checkpoint.pt", []
 
     def note(descriptor):
-        name = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        name = Path(f"/proc/self/fd/{descriptor}").readlink()
         synced.append((name.name if name.is_file() else "folder", path.exists()))
 
     monkeypatch.setattr(os, "fsync", note)

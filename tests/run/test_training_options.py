@@ -98,6 +98,7 @@ ACTING = [
     ("l2", 0.01, {}),
     ("gradient_clip", 0.01, {}),
     ("augmentation", {"shift": 0}, {}),
+    ("precision", "bfloat16", {}),
     ("augmentation", {"rotation": 20}, {}),
     ("augmentation", {"flip": True}, {}),
 ]
