@@ -45,9 +45,10 @@ def routings_benchmark(batch: int, inputs: int, outputs: int, repeats: int, thre
         device: `cpu` or `cuda`.
 
     Returns:
-        Rows with COLUMNS: of each routing one for the form that studies take (`fast`) and one for stored votes
-        (`plain`), milliseconds per pass; `times_faster` than the plain form by the fastest passes; the
-        `largest_difference` of poses and gradients from those of the plain form; CONDITIONS.
+        Rows with COLUMNS: of each routing one for the form that studies take (`fast`) and one for votes that a matrix
+        product makes and stores (`plain`), milliseconds per pass; `times_faster` than the plain form by the fastest
+        passes; the `largest_difference` of poses and gradients from those of the plain form, in units of each tensor's
+        largest value; CONDITIONS.
 
     Raises:
         InputError: the device is `cuda` and there is no GPU.
@@ -61,6 +62,8 @@ def routings_benchmark(batch: int, inputs: int, outputs: int, repeats: int, thre
     routings = _routings(LayerSize(inputs, CHILD_DIM, outputs, PARENT_DIM), device)
     found = {key: _once(routings[key[0]], key[1], leaves) for key in _keys(routings)}
     times: dict[tuple[str, str], list[float]] = {key: [] for key in found}
+    if device == "cuda":
+        torch.cuda.synchronize()
     for _ in range(repeats):
         for (name, form), own in times.items():
             start = time.perf_counter()
@@ -69,7 +72,7 @@ def routings_benchmark(batch: int, inputs: int, outputs: int, repeats: int, thre
                 torch.cuda.synchronize()
             own.append(1000 * (time.perf_counter() - start))
     about = {
-        "batch": batch, "inputs": inputs, "outputs": outputs, "threads": threads if device == "cpu" else None,
+        "batch": batch, "inputs": inputs, "outputs": outputs, "threads": threads if device == "cpu" else 0,
         "machine": describe(torch.device(device)), "torch": torch.__version__, "commit": commit(),
     }  # fmt: skip
     rows = []
@@ -79,23 +82,28 @@ def routings_benchmark(batch: int, inputs: int, outputs: int, repeats: int, thre
         rows.append({
             "routing": name, "form": form, "fastest_ms": min(own), "median_ms": float(median),
             "quartiles_apart_ms": float(high - low), "times_faster": min(times[name, "plain"]) / min(own),
-            "largest_difference": max(float((a - b).abs().max()) for a, b in pairs), **about,
+            "largest_difference": max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs), **about,
         })  # fmt: skip
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def regressions(found: pd.DataFrame, earlier: Path) -> list[str]:
-    """Name what is slower than in an earlier file, beyond the noise; InputError where that is no such file."""
+def read_routings(path: Path) -> pd.DataFrame:
+    """Read a file of this benchmark. Raises InputError where it is not there or is something else."""
     try:
-        before = pd.read_csv(earlier)
+        found = pd.read_csv(path)
     except (OSError, ValueError) as error:
-        raise InputError(f"{earlier}: {error}") from None
-    if not set(COLUMNS) <= set(before.columns):
-        raise InputError(f"{earlier}: not a file of 'capsbench bench routings', which has columns {', '.join(COLUMNS)}")
+        raise InputError(f"{path}: {error}") from None
+    if list(found.columns) != list(COLUMNS):
+        raise InputError(f"{path}: not a file of 'capsbench bench routings', which has columns {', '.join(COLUMNS)}")
+    return found
+
+
+def regressions(found: pd.DataFrame, before: pd.DataFrame) -> list[str]:
+    """Name what is slower than before, beyond the noise; InputError where that was measured in another way."""
     for name in ("batch", "inputs", "outputs", "threads", "machine"):
-        if list(found[name].astype(str).unique()) != list(before[name].astype(str).unique()):
-            was, now = before[name].iloc[0], found[name].iloc[0]
-            raise InputError(f"{earlier}: measured with another {name}: {was}, not {now}")
+        was, now = before[name].iloc[0], found[name].iloc[0]
+        if str(was) != str(now):
+            raise InputError(f"the earlier file was measured with another {name}: {was}, not {now}")
     both = found.merge(before, on=_KEY, suffixes=("", "_before"))
     lines = []
     for row in both.to_dict("records"):

@@ -66,10 +66,11 @@ def bench_routings(device: str, output: Path | None, against: Path | None, **siz
 
     Example: capsbench bench routings --output routings.csv
     """
-    from capsbench.benchmarks.routings import CONDITIONS, regressions, routings_benchmark
+    from capsbench.benchmarks.routings import CONDITIONS, read_routings, regressions, routings_benchmark
     from capsbench.run.folder import write_whole
 
     shape = sizes["batch"], sizes["inputs"], sizes["outputs"]
+    before = read_routings(against) if against else None  # refuses another file before anything is measured
     frame = routings_benchmark(*shape, sizes["repeats"], sizes["threads"], device)
     about = frame.iloc[0]
     log.info(
@@ -80,7 +81,7 @@ def bench_routings(device: str, output: Path | None, against: Path | None, **siz
     log.info(frame.drop(columns=list(CONDITIONS)).to_markdown(index=False, floatfmt=".3g"))
     if output:
         write_whole(output, lambda aside: frame.to_csv(aside, index=False, float_format="%.4g"))
-    slower = regressions(frame, against) if against else []
+    slower = [] if before is None else regressions(frame, before)
     if slower:
         raise RunError(f"slower than in {against}: {'; '.join(slower)}")
 

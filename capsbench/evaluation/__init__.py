@@ -40,6 +40,7 @@ from capsbench.run import provenance
 from capsbench.run.device import claimed_device
 from capsbench.run.folder import RunFolder, sha256, write_whole
 from capsbench.run.load import load_weights
+from capsbench.run.precision import float32
 from capsbench.study import Run, Split
 
 __all__ = ["Context", "Predictions", "collect_predictions", "curve", "evaluate", "not_applicable"]
@@ -74,7 +75,7 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str | Opti
     if record["status"] == "diverged":
         found: dict[str, Result] = {options.name: {"status": "diverged"} for options in chosen}
     else:
-        with claimed_device(run.training.device) as device:
+        with claimed_device(run.training.device) as device, float32():
             context = _context(run, folder, record, device, results, root)
             found = {options.name: _measured(context, options) for options in chosen}
             if shared:

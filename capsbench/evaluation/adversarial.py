@@ -43,8 +43,8 @@ Eps = Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_lengt
     shows={
         "fgsm_error": "FGSM (%)", "all_error": "all attacks (%)",
         "half_eps": "half are wrong at eps",
-        "targeted_success": "chosen class reached (%)", "restarts_alone": "fooled by restarts alone (%)",
-        "zero_gradient": "loss without gradient (%)", "masked": "fooled without gradients alone (%)",
+        "targeted_success": "chosen class reached (%)", "restarts_alone": "by restarts alone, at the worst eps (%)",
+        "zero_gradient": "loss without gradient (%)", "masked": "without gradients alone, at the worst eps (%)",
     },
 )  # fmt: skip
 def adversarial(

@@ -64,7 +64,7 @@ class Routing(nn.Module):
     """Base of all routings: built as Class(size, *, options), with what it learns as its parameters.
 
     Votes are linear in the poses of the children, vote_ij = W_ij u_i. A routing that needs them makes them with
-    `stored_votes`; one that needs only sums over them takes these from `capsbench.routing.kernels.linear_votes`.
+    `stored_votes`; one that needs only sums over them takes these from `capsbench.routing.votes`.
     """
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:

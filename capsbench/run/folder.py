@@ -17,7 +17,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,8 @@ def write_whole(path: Path, write: Callable[[Path], Any], *, lasting: bool = Fal
             _sync(aside)
         aside.replace(path)
         if lasting:
-            _sync(path.parent)
+            with suppress(OSError):  # some network file systems know no such thing
+                _sync(path.parent)
     finally:
         aside.unlink(missing_ok=True)
 

@@ -3,20 +3,24 @@
 Weights, routing, losses, statistics and the optimizer are float32 in each of them, and so is every evaluation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from capsbench.errors import InputError
+
 Precision = Literal["float32", "bfloat16", "tf32"]
 _Convolution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
-def set_precision(model: nn.Module, precision: Precision, device: torch.device) -> Mapping[str, str | bool]:
+def set_precision(model: nn.Module, precision: Precision, device: torch.device) -> Mapping[str, str | bool | int]:
     """Let the training steps of a network compute in a precision, from now on in this process.
 
-    `bfloat16` is for its two-dimensional convolutions: operands and results, forwards and backwards, are rounded to
+    `bfloat16` is for its two-dimensional convolutions, but for those that a network writes out itself (the votes of
+    DeepCaps) and transposed ones: operands and results, forwards and backwards, are rounded to
     bfloat16; sums within them are float32. A processor without bfloat16 does the same arithmetic in float32, without
     gaining time. `tf32` is for convolutions and matrix products of a GPU; a CPU has none and stays at float32.
 
@@ -26,24 +30,44 @@ def set_precision(model: nn.Module, precision: Precision, device: torch.device) 
         device: where the network computes.
 
     Returns:
-        What run.yaml says of it: the precision of convolutions and of matrix products, and whether the device computes
-        in bfloat16 itself.
+        What run.yaml says of it: the precision of convolutions and of matrix products, and of bfloat16 how many
+        convolutions compute in it, and whether torch has it for the device.
+
+    Raises:
+        InputError: `bfloat16` for a network without such convolutions.
     """
     tf32 = precision == "tf32" and device.type == "cuda"
-    torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    found: dict[str, str | bool] = dict.fromkeys(("convolutions", "matrix_products"), "tf32" if tf32 else "float32")
+    _allow_tf32(convolutions=tf32, products=tf32)
+    usual = "tf32" if tf32 else "float32"
+    found: dict[str, str | bool | int] = {"convolutions": usual, "matrix_products": usual}
     if precision == "bfloat16":
-        native = has_bfloat16(device)
-        for module in model.modules():
-            if type(module) is nn.Conv2d:
-                module.__class__ = BFloat16Conv2d if native else RoundedConv2d
-        found |= {"convolutions": "bfloat16", "native": native}
+        native, convolutions = has_bfloat16(device), [m for m in model.modules() if type(m) is nn.Conv2d]
+        if not convolutions:
+            raise InputError(f"precision bfloat16 is of convolutions, and {type(model).__name__} has none; use float32")
+        for module in convolutions:
+            module.__class__ = BFloat16Conv2d if native else RoundedConv2d
+        found |= {"convolutions": "bfloat16", "changed": len(convolutions), "native": native}
     return found
 
 
+@contextmanager
+def float32() -> Iterator[None]:
+    """Compute in float32 meanwhile, on a GPU too, as every evaluation does."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    _allow_tf32(convolutions=False, products=False)
+    try:
+        yield
+    finally:
+        _allow_tf32(*before)
+
+
+def _allow_tf32(convolutions: bool, products: bool) -> None:
+    torch.backends.cudnn.allow_tf32 = convolutions
+    torch.backends.cuda.matmul.allow_tf32 = products
+
+
 def has_bfloat16(device: torch.device) -> bool:
-    """Tell whether a device computes convolutions in bfloat16."""
+    """Tell whether torch has convolutions in bfloat16 for a device; some processors imitate them, slowly."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -41,7 +41,8 @@ def store_uri(results: Path) -> str:
 
 def without_passwords(text: str) -> str:
     """Return a text, such as the address of a store or a message that has it, with passwords as ***."""
-    return re.sub(r"(://[^\s:/@]*):[^\s/]*@", r"\1:***@", text)
+    hidden = re.sub(r"://([^\s@:/]*):[^\s]*@", r"://\1:***@", text)
+    return re.sub(r"((?:password|passwd|pwd|token|secret)=)[^&\s]+", r"\1***", hidden, flags=re.IGNORECASE)
 
 
 def sqlite_uri(file: Path) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from capsbench.losses import Loss
 from capsbench.models import build_model, predict
-from capsbench.run.precision import set_precision
+from capsbench.run.precision import float32, set_precision
 from capsbench.study import Run
 
 WARM_UP = 2  # passes that are not timed: the first allocates, and on a GPU chooses its kernels
@@ -76,7 +76,7 @@ def measure(run: Run, device: str, batch_size: int, forward: Repeats, step: Repe
     images, labels, targets = random_batch(run, batch_size, device)
 
     def pass_forward() -> None:
-        with torch.no_grad():
+        with torch.no_grad(), float32():
             predict(model, images, run.data.facts.objects)
 
     model.eval()

@@ -8,6 +8,7 @@ answers, the run is logged anew and whole, so that nothing stands there twice.
 import hashlib
 import json
 import logging
+import math
 import queue
 import threading
 import time
@@ -29,6 +30,7 @@ SECONDS_BETWEEN_WRITES = 5.0
 SECONDS_TO_CLOSE = 30.0
 SECONDS_TO_OPEN = 5.0  # since the run began; a server that has not answered by then gets LEAST_SECONDS more
 LEAST_SECONDS = 1.0
+MOST_SECONDS_BETWEEN_TRIES = 300.0  # of a store that fails again and again; the wait doubles up to it
 
 
 class Tracker:
@@ -40,7 +42,7 @@ class Tracker:
         self._queue: queue.SimpleQueue[list[dict[str, Any]] | dict[str, Any]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         # whether it is worth while to wait for the store: it has answered, or it is a file, which others may be making
-        self._begun, self._answers = time.monotonic(), False
+        self._begun, self._answers = math.inf, False
 
     @classmethod
     def none(cls) -> "Tracker":
@@ -69,7 +71,7 @@ class Tracker:
         if self._thread:
             self._queue.put(dict(record))
             clock = time.monotonic()
-            waited = clock - self._begun
+            waited = max(0.0, clock - self._begun)  # since the store was first asked: importing mlflow does not count
             self._thread.join(SECONDS_TO_CLOSE if self._answers else max(SECONDS_TO_OPEN - waited, LEAST_SECONDS))
             if self._thread.is_alive():
                 self._complain(f"no answer for {time.monotonic() - clock:.2g} s")
@@ -83,11 +85,14 @@ class Tracker:
     def _work(self, run: Run, record: dict[str, Any], results: Path) -> None:
         rows: list[dict[str, Any]] = []  # all so far
         outcome: dict[str, Any] | None = None
-        store, run_id, written = None, "", 0
+        store, run_id, written, patience = None, "", 0, SECONDS_BETWEEN_WRITES
         while True:
             clock = time.perf_counter()
             try:
                 if store is None:
+                    import mlflow  # noqa: F401, slow to import
+
+                    self._begun = min(self._begun, time.monotonic())
                     store = Store(results)
                     run_id, written = store.open_run(run, record), 0  # in the place of one that was begun
                     self._answers = True
@@ -97,17 +102,20 @@ class Tracker:
                     store.close_run(run_id, run, outcome)
             except Exception as error:  # whatever a store does must not stop a training
                 self._complain(_first_line(error))
-                store, self._answers = None, False
+                store = None
+                patience = min(2 * patience, MOST_SECONDS_BETWEEN_TRIES)
+            else:
+                patience = SECONDS_BETWEEN_WRITES
             self.seconds += time.perf_counter() - clock
             if outcome is not None:
                 return
-            more, outcome = self._next_batch()
+            more, outcome = self._next_batch(patience)
             rows += more
 
-    def _next_batch(self) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Wait for a few seconds -> the rows that came meanwhile, and the outcome, which ends the wait."""
+    def _next_batch(self, seconds: float) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """Wait for so many seconds -> the rows that came meanwhile, and the outcome, which ends the wait."""
         rows: list[dict[str, Any]] = []
-        deadline = time.monotonic() + SECONDS_BETWEEN_WRITES
+        deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             try:
                 item = self._queue.get(timeout=left)

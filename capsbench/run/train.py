@@ -38,7 +38,7 @@ from capsbench.run.metrics import (
     sums_over_images,
     validate,
 )
-from capsbench.run.precision import set_precision
+from capsbench.run.precision import float32, set_precision
 from capsbench.run.progress import study_progress
 from capsbench.run.record import finished_status, first_record, identity
 from capsbench.run.schedule import Schedule
@@ -170,7 +170,9 @@ def _train_on(
             looks = goal.seconds
             row = _train_epoch(state, task, run, schedule, goal)
             speed = row["images"] / (time.perf_counter() - started - (goal.seconds - looks))
-            row |= {f"validation_{k}": v for k, v in validate(model, validation, run.data.facts.objects).items()}
+            with float32():
+                measured = validate(model, validation, run.data.facts.objects)
+            row |= {f"validation_{name}": value for name, value in measured.items()}
             check_end(model, row["validation_loss"], row["step"])
             seconds = time.perf_counter() - started
             row |= {"seconds": round(seconds, 3), "images_per_second": round(speed, 1)}
@@ -277,7 +279,8 @@ def _train_epoch(state: State, task: Task, run: Run, schedule: Schedule, goal: G
         if step % STEPS_BETWEEN_CHECKS == 0:
             check_finite(history[-STEPS_BETWEEN_CHECKS:], names, step)
         if goal.is_set and schedule.looks(step):
-            goal.look(model, progress)
+            with float32():
+                goal.look(model, progress)
         if progress.matched or step == schedule.steps:
             break
     check_finite(history, names, step)

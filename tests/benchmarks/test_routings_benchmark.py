@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from capsbench.benchmarks.routings import COLUMNS, regressions, routings_benchmark
+from capsbench.benchmarks.routings import COLUMNS, read_routings, regressions, routings_benchmark
 from capsbench.errors import InputError
 from capsbench.registry import ROUTINGS
 
@@ -18,7 +18,7 @@ def test_every_routing_has_both_forms_and_they_agree(found):
     }
     assert (found["fastest_ms"] > 0).all()
     assert (found["fastest_ms"] <= found["median_ms"]).all()
-    assert (found["largest_difference"] < 1e-4).all()
+    assert (found["largest_difference"] < 1e-3).all()
     plain = found[found["form"] == "plain"]
     assert (plain["times_faster"] == 1).all()
     assert (plain["largest_difference"] == 0).all()
@@ -26,31 +26,31 @@ def test_every_routing_has_both_forms_and_they_agree(found):
 
 def test_what_is_slower_than_before_is_named_beyond_the_noise(found, tmp_path):
     found.to_csv(tmp_path / "now.csv", index=False)
-    assert regressions(found, tmp_path / "now.csv") == []
+    assert regressions(found, read_routings(tmp_path / "now.csv")) == []
     before = found.copy()
     em = (before["routing"] == "em") & (before["form"] == "fast")
     before.loc[em, "fastest_ms"] /= 2
     before[["quartiles_apart_ms"]] = 0.0
     before.to_csv(tmp_path / "before.csv", index=False)
     quiet = found.assign(quartiles_apart_ms=0.0)
-    (line,) = regressions(quiet, tmp_path / "before.csv")
+    (line,) = regressions(quiet, read_routings(tmp_path / "before.csv"))
     assert line.startswith("em, fast: ")
     noisy = found.assign(quartiles_apart_ms=1e9)
-    assert regressions(noisy, tmp_path / "before.csv") == []
+    assert regressions(noisy, read_routings(tmp_path / "before.csv")) == []
 
 
 def test_other_conditions_are_not_compared(found, tmp_path):
     found.assign(batch=3).to_csv(tmp_path / "other.csv", index=False)
     with pytest.raises(InputError, match="measured with another batch: 3, not 2"):
-        regressions(found, tmp_path / "other.csv")
+        regressions(found, read_routings(tmp_path / "other.csv"))
 
 
 def test_a_file_of_something_else_is_refused(found, tmp_path):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="not a file of 'capsbench bench routings'"):
-        regressions(found, tmp_path / "other.csv")
+        regressions(found, read_routings(tmp_path / "other.csv"))
     with pytest.raises(InputError, match=r"missing\.csv"):
-        regressions(found, tmp_path / "missing.csv")
+        read_routings(tmp_path / "missing.csv")
 
 
 @pytest.mark.slow

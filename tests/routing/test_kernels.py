@@ -1,5 +1,6 @@
 """The sums over votes that make routing fast, each beside the same sum written out."""
 
+import pytest
 import torch
 
 from capsbench.routing import linear_dynamic_routing
@@ -102,6 +103,27 @@ def test_gradients_of_several_sums_add_up_whichever_are_used():
     alone.moments(weights)
     (found,) = torch.autograd.grad(alone.distances(other, precisions).sum(), votes)
     torch.testing.assert_close(found, 2 * precisions.unsqueeze(3) * (votes - other.unsqueeze(3)))
+
+
+def test_more_sums_than_announced_are_refused():
+    votes, weights, _, _ = votes_and_others()
+    data = GaussianVotes(votes, sums=1)
+    data.moments(weights)
+    with pytest.raises(RuntimeError, match="more sums"):
+        data.moments(weights)
+
+
+def test_votes_that_are_a_view_have_the_gradients_of_a_copy():
+    votes, weights, precisions, other = votes_and_others()
+    turned = votes.detach().transpose(0, 1).contiguous().requires_grad_()
+
+    def total(votes):
+        data = GaussianVotes(votes, sums=2)
+        return data.moments(weights)[1].sum() + data.distances(other, precisions).sum()
+
+    (expected,) = torch.autograd.grad(total(votes), votes)
+    (found,) = torch.autograd.grad(total(turned.transpose(0, 1)), turned)
+    torch.testing.assert_close(found.transpose(0, 1), expected)
 
 
 def test_two_ways_back_through_one_graph_do_not_meet():

@@ -7,7 +7,7 @@ from torch import nn
 
 from capsbench.errors import InputError
 from capsbench.models import build_model
-from capsbench.run.precision import BFloat16Conv2d, RoundedConv2d, has_bfloat16, set_precision
+from capsbench.run.precision import BFloat16Conv2d, RoundedConv2d, float32, has_bfloat16, set_precision
 from capsbench.run.train import train
 from tests.small_runs import run_of
 
@@ -92,6 +92,21 @@ def test_a_network_routes_in_float32_and_is_evaluated_in_float32(monkeypatch, na
     again = copy.deepcopy(plain)
     set_precision(again, "bfloat16", CPU)
     assert torch.equal(again.eval()(images).scores, plain.eval()(images).scores)
+
+
+def test_a_network_without_convolutions_is_refused():
+    model = build_model("group_capsnet", (1, 28, 28), 10)
+    with pytest.raises(InputError, match="bfloat16 is of convolutions, and GroupCapsNet has none; use float32"):
+        set_precision(model, "bfloat16", CPU)
+
+
+def test_evaluations_are_float32_whatever_the_training_is():
+    """On a GPU; the switches are there without one."""
+    set_precision(nn.Conv2d(1, 1, 1), "tf32", torch.device("cuda"))
+    with float32():
+        assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cuda.matmul.allow_tf32
+    assert torch.backends.cudnn.allow_tf32 and torch.backends.cuda.matmul.allow_tf32
+    set_precision(nn.Conv2d(1, 1, 1), "float32", CPU)
 
 
 def test_float32_and_tf32_change_no_network_on_a_cpu():

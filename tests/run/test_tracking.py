@@ -251,6 +251,10 @@ def test_passwords_are_not_shown():
     assert without_passwords("(psycopg2) could not connect to postgresql://ada:secret@host/db now").endswith(
         f"to {masked} now"
     )
+    assert without_passwords("http://ada:pa/ss@h/db") == "http://ada:***@h/db"
+    assert without_passwords("postgresql://h/db?user=ada&password=secret&ssl=1") == (
+        "postgresql://h/db?user=ada&password=***&ssl=1"
+    )
     for plain in ("sqlite:////work/a@b/mlflow.db", "http://host:5000", "http://ada@host"):
         assert without_passwords(plain) == plain
 

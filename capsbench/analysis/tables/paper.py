@@ -64,7 +64,7 @@ def caption(name: str, plan: Plan) -> str:
         f"Study '{plan.study.name}'. Test error in %, mean ± standard deviation over the seeds; the csv has intervals. "
         "Verdict: our runs against the published value, by intervals and a margin written down before. n: "
         f"runs with a result, out of the planned runs. Published: {TABLES[name].source}. "
-        f"{chosen} was chosen on the test set."
+        f"{chosen} was chosen on the test set by the workflow."
     )
 
 

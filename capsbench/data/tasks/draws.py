@@ -24,7 +24,12 @@ class EpochDraws:
         if purpose not in self._tables:
             drawn = indexed_draws(self.seed, purpose, self.images, columns, self.epoch)
             self._tables[purpose] = drawn.to(self.device, non_blocking=True)
-        return self._tables[purpose]
+        table = self._tables[purpose]
+        if table.shape[1] != columns:
+            raise ValueError(
+                f"{purpose}: {columns} draws per image, and {table.shape[1]} before; a purpose has one width"
+            )
+        return table
 
     def of(self, images: Int[Tensor, " batch"]) -> "Draws":
         """Return the draws of some of the images, int64 [B]."""

@@ -7,7 +7,7 @@ where the votes agree.
 
 The gradient of the votes is as large as they are too. That of one sum is V K + O, where K and O are outer products of
 a number for each child and one for each element of a pose. So each sum hands on these numbers alone, and the gradient
-of all sums together is made once, at the end.
+of all sums together is made once, at the end; it is as precise as the votes' own rounding to V's digits allows.
 
 Shapes: X rows (a sample, or a sample and a parent position), J parents, N children, H elements of a pose;
 votes [X, J, H, N] (N last, so that sums over children and sums over elements both run along memory), weights and
@@ -33,22 +33,29 @@ _SCRATCH_ELEMENTS = 2**18  # on a CPU: 1 MiB of float32
 class GaussianVotes:
     """Votes [X, J, H, N] of which routing takes moments and distances, `sums` times altogether.
 
-    Raises StopIteration, as a RuntimeError, where more sums are taken.
+    Raises RuntimeError where more sums are taken.
     """
 
     def __init__(self, votes: Float[Tensor, "rows parents dim children"], sums: int):
+        votes = votes.contiguous()
         self._votes = votes.detach()
         self._slots = iter(_Slots.apply(votes, sums))
 
     def moments(self, weights: Weights) -> tuple[Means, Means]:
         """Return means m = sum_n w V / (mass + EPSILON) and sums of squares sum_n w (V - m)^2, [X, J, H] each."""
-        found: tuple[Tensor, Tensor] = _WeightedMoments.apply(next(self._slots), self._votes, weights)
+        found: tuple[Tensor, Tensor] = _WeightedMoments.apply(self._slot(), self._votes, weights)
         return found
 
     def distances(self, means: Means, precisions: Means) -> Weights:
         """Return sum_h precision (V - mean)^2, [X, J, N], for means and precisions [X, J, H]."""
-        found: Tensor = _SquaredDistances.apply(next(self._slots), self._votes, means, precisions)
+        found: Tensor = _SquaredDistances.apply(self._slot(), self._votes, means, precisions)
         return found
+
+    def _slot(self) -> Tensor:
+        slot: Tensor | None = next(self._slots, None)
+        if slot is None:
+            raise RuntimeError("more sums over the votes are taken than were announced")
+        return slot
 
 
 class _Slots(Function):

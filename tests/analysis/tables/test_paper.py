@@ -154,10 +154,10 @@ def test_the_caption_names_study_source_and_what_was_chosen(make_plan, plan):
     said = caption("sabour-table1", plan)
     assert "Study 'small_study'" in said
     assert "Sabour, Frosst, Hinton 2017 (S17), Table 1" in said
-    assert said.endswith("Nothing was chosen on the test set.")
+    assert said.endswith("Nothing was chosen on the test set by the workflow.")
     said = caption("hinton-table2", make_plan(NOVEL))
     assert "training was stopped on the familiar test" in said
-    assert said.endswith("nothing was chosen on the test set.")
+    assert said.endswith("nothing was chosen on the test set by the workflow.")
 
 
 def test_generated_images_are_never_called_affnist(make_plan, made, write_run):
