@@ -307,7 +307,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
     [
         ("configs/quick.yaml", 36),
         ("configs/ablations.yaml", 153),
-        ("configs/cpu.yaml", 320),
+        ("configs/cpu.yaml", 330),
         ("configs/fair.yaml", 105),
         ("configs/paper.yaml", 265),
     ],
