@@ -34,6 +34,11 @@ os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 
 
+def load_mlflow() -> None:
+    """Import MLflow, which takes a second or more, before anything is asked of a store."""
+    import mlflow  # noqa: F401
+
+
 def store_uri(results: Path) -> str:
     """Return the store: MLFLOW_TRACKING_URI, else an SQLite file in the results folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or sqlite_uri(results / "mlflow.db")

@@ -18,7 +18,7 @@ from typing import Any
 
 from capsbench.run import store_contents as contents
 from capsbench.run.folder import RunFolder
-from capsbench.run.store import Store, cell_key, milliseconds, store_uri, without_passwords
+from capsbench.run.store import Store, cell_key, load_mlflow, milliseconds, store_uri, without_passwords
 from capsbench.run.store_contents import read_metrics
 from capsbench.study import Plan, Run
 
@@ -90,8 +90,7 @@ class Tracker:
             clock = time.perf_counter()
             try:
                 if store is None:
-                    import mlflow  # noqa: F401, slow to import
-
+                    load_mlflow()
                     self._begun = min(self._begun, time.monotonic())
                     store = Store(results)
                     run_id, written = store.open_run(run, record), 0  # in the place of one that was begun
