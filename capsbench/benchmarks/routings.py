@@ -89,6 +89,8 @@ def routings_benchmark(batch: int, inputs: int, outputs: int, repeats: int, thre
 
 def read_routings(path: Path) -> pd.DataFrame:
     """Read a file of this benchmark. Raises InputError where it is not there or is something else."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; 'capsbench bench routings --output {path}' writes it")
     try:
         found = pd.read_csv(path)
     except (OSError, ValueError) as error:
