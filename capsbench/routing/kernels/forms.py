@@ -1,6 +1,7 @@
 """Which form routing takes: the fast one, or the plain one in which every product of votes is a matrix product.
 
-Both give the same values. The plain form is for counting: what a procedure asks for does not depend on how it is done.
+Both give the same values. The plain form is for counting multiply-adds and for comparing speeds. Dynamic routing takes
+no notice of it.
 """
 
 from collections.abc import Iterator
