@@ -7,8 +7,7 @@ where the votes agree.
 
 The gradient of the votes is as large as they are too. That of one sum is V K + O, where K and O are outer products of
 a number for each child and one for each element of a pose. So each sum hands on these numbers alone, and the gradient
-of all sums together is made once, at the end. Its
-rounding error is in proportion to V, not to V - mu.
+of all sums together is made once, at the end. Its rounding error is in proportion to V, not to V - mu.
 
 Shapes: X rows (a sample, or a sample and a parent position), J parents, N children, H elements of a pose;
 votes [X, J, H, N] (N last, so that sums over children and sums over elements both run along memory), weights and
