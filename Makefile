@@ -1,4 +1,4 @@
-# make study [STUDY=configs/cpu.yaml]   run a study, print its tables
+# make study [STUDY=configs/cpu.yaml]   run a study, print its tables; ONLY="--table T --variant V": only these runs
 # make reference [STUDY=...]            the same, then write results/reference/NAME
 # make test | test-all | cov            fast tests | all tests | all tests with coverage
 # make lint | format                    check style, types, imports, spelling, workflow | fix style
@@ -15,8 +15,9 @@ export PATH := $(abspath $(BIN)):$(PATH)
 .PHONY: study test test-all cov reference verify ui lint format docs bench lock clean
 .DEFAULT_GOAL := study
 
+# ONLY: options of `capsbench plan`, which prints the files that these runs consist of
 study: $(VENV)/.run
-	snakemake --cores all --configfile $(STUDY)
+	$(if $(ONLY),targets=$$(capsbench plan $(STUDY) $(ONLY) --targets) && )snakemake --cores all $(if $(ONLY),$$targets )--configfile $(STUDY)
 
 test: $(VENV)/.dev
 	pytest -n 2 --dist worksteal -m "not slow"

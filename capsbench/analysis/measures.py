@@ -12,7 +12,7 @@ from capsbench.study import Plan
 NAME = "measures.json"
 IN_RUNS = ("accuracy", "familiar", "reconstruction")  # protocols whose numbers are columns of runs.csv
 
-_ABOUT = ("training_started", "commit", "weights")
+_ABOUT = ("training_started", "commit", "weights", "code")
 Measures = Mapping[str, Mapping[str, Mapping[str, Any]]]  # key of a run -> protocol -> result
 
 

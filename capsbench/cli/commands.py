@@ -20,8 +20,11 @@ from capsbench.cli.options import (
     redrawn_options,
     results_option,
     run_argument,
+    run_option,
     study_argument,
 )
+from capsbench.cli.references import reference, verify
+from capsbench.cli.runs import clean, plan_runs, redo, reproduce, status
 from capsbench.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -183,26 +186,37 @@ def train_run(study: str, key: str, again: bool, results: Path) -> None:
 
 @capsbench.command("evaluate")
 @study_argument
-@run_argument
+@run_option
 @click.option("--protocol", "names", metavar="NAME", multiple=True, help="One protocol; may be given several times.")
 @results_option
-def evaluate_run(study: str, key: str, names: tuple[str, ...], results: Path) -> None:
-    """Evaluate a trained run, under all protocols of its study or under one.
+def evaluate_run(study: str, key: str | None, names: tuple[str, ...], results: Path) -> None:
+    """Evaluate a trained run, or all of a study, under all protocols of the study or under some.
 
     Example: capsbench evaluate quick digits/cnn_matched/seed0 --protocol calibration
     """
     plan = load_study(study)
-    run = _find(plan, key)
-    protocols = _protocols(plan, run.experiment, names)
+    runs = _trained(plan, results) if key is None else [_find(plan, key)]
 
     from capsbench.data import data_root
     from capsbench.evaluation import evaluate
 
-    for name, found in evaluate(run, results, data_root(), protocols).items():
-        if not names and name != "accuracy":
-            continue
-        text = f"test error {found['error']:.2f} %" if name == "accuracy" and found["status"] == "ok" else ""
-        log.info(f"{run.key}  {text or _headline(name, found)}")
+    for run in runs:
+        for name, found in evaluate(run, results, data_root(), _protocols(plan, run.experiment, names)).items():
+            if not names and name != "accuracy":
+                continue
+            text = f"test error {found['error']:.2f} %" if name == "accuracy" and found["status"] == "ok" else ""
+            log.info(f"{run.key}  {text or _headline(name, found)}")
+
+
+def _trained(plan: "Plan", results: Path) -> "list[Run]":
+    """Return the runs of a study that are trained as it has them now."""
+    from capsbench.run.status import run_states
+
+    states = {state.key: state for state in run_states(plan, results)}
+    trained = [run for run in plan.runs if not states[run.key].trains]
+    if not trained:
+        raise InputError(f"{plan.path}: no run of it is trained yet; run 'snakemake --configfile {plan.path}' first")
+    return trained
 
 
 def _protocols(plan: "Plan", experiment: str, names: Sequence[str]) -> "list[Options]":
@@ -249,6 +263,10 @@ def track(study: str, models: bool, results: Path) -> None:
         hint = "; if the file is damaged, move it away and run this again" if uri.startswith("sqlite") else ""
         raise RunError(f"the MLflow store {uri} fails: {without_passwords(first)[:300]}{hint}") from error
     log.info(f"{uri}: {', '.join(f'{number} {outcome}' for outcome, number in sorted(counts.items()))}")
+
+
+for command in (status, plan_runs, reproduce, redo, clean):
+    capsbench.add_command(command)
 
 
 # After the runs
@@ -304,59 +322,8 @@ def report(study: str | None, results: Path, file: Path | None) -> None:
     log.info(str(redraw_report(*_runs(study, results, file))))
 
 
-@capsbench.command("reference")
-@study_argument
-@results_option
-@click.option("--unfinished", is_flag=True, help="Write it though runs are missing, to be added later.")
-def reference(study: str, results: Path, unfinished: bool) -> None:
-    """Write results/reference/NAME from a finished study.
-
-    A run that is finished in the reference that is there, and not in the folder of results, stays: a study can be
-    trained in parts, on several machines.
-
-    Example: capsbench reference quick
-    """
-    from capsbench.analysis.collect import collect
-    from capsbench.analysis.reference import write_reference
-
-    plan = load_study(study)
-    target = results / "reference" / plan.study.name
-    stayed = write_reference(plan, results, collect(plan, results), target, unfinished)
-    if stayed:
-        log.info(f"{target}: {len(stayed)} runs stay from before; the others are those of {results / plan.study.name}")
-    log.info(f"{target}: tables, plots, report.html, runs.csv, study.yaml, provenance.yaml")
-
-
-@capsbench.command("verify")
-@click.argument(
-    "folders", metavar="[FOLDER]...", nargs=-1, type=PATH, help="A reference (default: all in results/reference)."
-)
-@results_option
-def verify(folders: tuple[Path, ...], results: Path) -> None:
-    """Compare committed references with what they are made of.
-
-    Tables are rebuilt from runs.csv, correct.npz, measures.json and study.yaml and compared byte for byte, correct.npz
-    with the errors in runs.csv, rows with runs.tar.xz, rows and digests with provenance.yaml, commits with the git
-    history, README.md and docs with both. Plots are not compared: fonts differ between machines. Exits with 1 where
-    something differs, and names file and line.
-
-    Example: capsbench verify results/reference/cpu
-    """
-    from capsbench.analysis.verify import references
-    from capsbench.analysis.verify import verify as compare
-
-    chosen = list(folders) or references(results)
-    if not chosen:
-        raise InputError(f"{results / 'reference'}: no reference here: no folder has a runs.csv")
-    found = compare(chosen)
-    for line in (*found.notes, *found.problems):
-        log.info(line)
-    if found.problems:
-        raise RunError(f"{len(found.problems)} problems; the lines above name them")
-    log.info(f"{', '.join(map(str, chosen))}: as committed (plots were not compared: fonts differ between machines)")
-
-
-capsbench.add_command(bench)
+for command in (reference, verify, bench):
+    capsbench.add_command(command)
 
 
 def _find(plan: "Plan", key: str) -> "Run":

@@ -60,6 +60,12 @@ def run_argument(function: Function) -> Function:
     return click.argument("key", metavar="RUN", help=text)(function)
 
 
+def run_option(function: Function) -> Function:
+    """Give a command the argument RUN, which may be left out."""
+    text = "EXPERIMENT/VARIANT/seedN (default: every run that is trained)."
+    return click.argument("key", metavar="[RUN]", required=False, help=text)(function)
+
+
 def results_option(function: Function) -> Function:
     """Give a command the option --results, and those that every command has."""
     text = "Folder of results (default: results)."

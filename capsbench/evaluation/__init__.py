@@ -37,6 +37,7 @@ from capsbench.evaluation.result import curve, not_applicable
 from capsbench.models import build_model
 from capsbench.registry import PROTOCOLS, Options
 from capsbench.run import provenance
+from capsbench.run.code_version import evaluation_version
 from capsbench.run.device import claimed_device
 from capsbench.run.folder import RunFolder, sha256, write_whole
 from capsbench.run.load import load_weights
@@ -88,9 +89,10 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str | Opti
     # of which training: see RunFolder.read_evaluation
     weights = record.get("files", {}).get(folder.model_path.name) or sha256(folder.model_path)
     about = {"commit": provenance.commit(), "training_started": record["started"], "weights": weights}
-    for name in found:
+    for name, options in zip(found, chosen, strict=True):
         arrays = {key: value for key, value in found[name].items() if isinstance(value, np.ndarray)}
         found[name] = {key: value for key, value in found[name].items() if key not in arrays} | about
+        found[name]["code"] = evaluation_version(run, [options])
         path = folder.evaluation_path(name)
         if arrays:
             write_whole(path.with_suffix(".npz"), functools.partial(_save, arrays=arrays))

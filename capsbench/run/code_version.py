@@ -39,6 +39,7 @@ _NOT_FOLLOWED = (
     "capsbench.run.folder",
     "capsbench.run.device",
     "capsbench.run.record",
+    "capsbench.run.shared",
     "capsbench.run.code_version",
     "capsbench.data.catalogue",
 )
@@ -52,6 +53,15 @@ Definition = tuple[str, str]  # module, name
 def training_version(run: Run) -> str:
     """Return the version of all code that decides the outcome of a training."""
     return _with_facts(run.data, code_version("capsbench.run.train:train", *_chosen(run), *_of_data(run.data)))
+
+
+def training_sources(run: Run) -> dict[str, str]:
+    """Return the files behind `training_version`, each with a hash of what it has of that code."""
+    parts: dict[str, list[str]] = {}
+    for module, name in _reachable(_roots("capsbench.run.train:train", *_chosen(run), *_of_data(run.data))):
+        file = _modules()[module].relative_to(PACKAGE).as_posix()
+        parts.setdefault(file, []).append(_own_hash((module, name)))
+    return {file: hashlib.sha256("\n".join(sorted(parts[file])).encode()).hexdigest()[:8] for file in sorted(parts)}
 
 
 def evaluation_version(run: Run, protocols: Sequence[Options]) -> str:
@@ -84,7 +94,11 @@ def content_version(name: str) -> str:
 
 def code_version(*roots: str | Callable[..., Any]) -> str:
     """Return the version of the code behind some functions and classes, each itself or as "module:name"."""
-    return _version(tuple(sorted({_definition(root) for root in roots})))
+    return _version(_roots(*roots))
+
+
+def _roots(*roots: str | Callable[..., Any]) -> tuple[Definition, ...]:
+    return tuple(sorted({_definition(root) for root in roots}))
 
 
 @functools.cache

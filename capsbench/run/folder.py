@@ -81,6 +81,13 @@ class RunFolder:
         self.model_path = path / "model.pt"
         self.predictions_path = path / "predictions.npz"
         self.checkpoint_path = path / "checkpoint.pt"
+        self.again_path = path / ".again"  # the run is to be trained afresh, whatever other studies have
+
+    @property
+    def manifest_path(self) -> Path:
+        """What preparing the data of the run's experiment found, see capsbench.data.prepare."""
+        runs = self.path.parents[2]
+        return runs.parent / "data" / f"{self.path.parts[-3]}.json"
 
     @classmethod
     def of(cls, results: Path, study: str, key: str) -> "RunFolder":
@@ -138,7 +145,7 @@ class RunFolder:
 
     def forget_results(self) -> None:
         """Remove what an earlier training left, so that old and new results cannot be mixed."""
-        for path in (self.model_path, self.predictions_path, *self.path.glob("evaluations/*.json")):
+        for path in (self.model_path, self.predictions_path, self.again_path, *self.path.glob("evaluations/*.json")):
             path.unlink(missing_ok=True)
         for torn in self.path.glob(".*.part"):
             torn.unlink(missing_ok=True)

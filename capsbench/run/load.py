@@ -47,7 +47,7 @@ class LoadedRun:
     def __init__(self, folder: RunFolder, record: Mapping[str, Any]):
         self.path = folder.path
         self.record = dict(record)
-        self.config = _config(folder, record)
+        self.config = configuration(folder, record)
         self.model = _trained(folder, self.config)
         self._folder = folder
 
@@ -195,15 +195,15 @@ def _row(folder: RunFolder) -> dict[str, Any]:
 
 def _evaluations(folder: RunFolder, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Read the results of all protocols that belong to this training of the run."""
-    about = ("training_started", "weights")
+    about = ("training_started", "weights", "code")
     return {
         protocol: {key: value for key, value in found.items() if key not in about}
         for protocol, found in folder.read_evaluations(record).items()
     }
 
 
-def _config(folder: RunFolder, record: Mapping[str, Any]) -> Run:
-    """Make the configuration of a run from its record."""
+def configuration(folder: RunFolder, record: Mapping[str, Any]) -> Run:
+    """Make the configuration of a run from its record. Raises InputError if another version of the package wrote it."""
     try:
         config = dict(record["config"])
         given = dict(config["data"])

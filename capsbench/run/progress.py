@@ -32,7 +32,7 @@ class StudyProgress:
         parts += [f"{self.running} running"] if self.running else []
         parts += [f"{self.failed} failed"] if self.failed else []
         if self.seconds_left is not None and self.running:
-            parts.append(f"about {_duration(self.seconds_left)} left")
+            parts.append(f"about {duration(self.seconds_left)} left")
         return ", ".join(parts)
 
 
@@ -77,7 +77,8 @@ def _records(runs: Path) -> Iterator[tuple[str, float | None]]:
         yield status[1] if status else "", float(seconds[1]) if seconds else None
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time for people: 40 s, 12 min, 3 h 5 min."""
     minutes = round(seconds / 60)
     if minutes < 1:
         return f"{round(seconds)} s"

@@ -38,6 +38,12 @@ def commit() -> str:
     return head + ("+changes" if changed else "")
 
 
+def short(commit: object) -> str:
+    """Return a commit as people name it: its first twelve letters, with `+changes` where that follows."""
+    head, plus, changes = str(commit or "unknown").partition("+")
+    return head[:12] + plus + changes
+
+
 @contextmanager
 def study_file(path: Path) -> Iterator[None]:
     """Let `study_commit` speak of this study file."""

@@ -1,24 +1,42 @@
 """What run.yaml says of a run from its start: what was trained, with which code, versions and machine."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from capsbench.run import provenance
-from capsbench.run.code_version import training_version
+from capsbench.run.code_version import training_sources, training_version
 from capsbench.run.folder import RunFolder, sha256
 from capsbench.study import Run
 
 
-def finished_status(folder: RunFolder, record: dict[str, Any]) -> str | None:
-    """Return the status of a finished run of the same configuration and code, or None where there is none.
+def finished_record(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any] | None:
+    """Return run.yaml of a finished run of the same configuration, code and data, or None where there is none.
 
     A run that stopped where it matched another one is finished as long as that one's familiar error is the same.
+
+    Args:
+        folder: of the run.
+        record: its run.yaml, were it to start now.
+
+    Raises:
+        InputError: run.yaml is damaged.
     """
     found = folder.read_record()
     if found is None or found["status"] not in ("ok", "diverged"):
         return None
-    same = identity({"code": None, **found}) == identity(record)
-    return str(found["status"]) if same and _is_whole(folder, found) else None
+    same = identity({"code": None, **found}) == identity(record) and not has_other_data(folder, found)
+    return found if same and _is_whole(folder, found) else None
+
+
+def has_other_data(folder: RunFolder, record: Mapping[str, Any]) -> bool:
+    """Tell whether a run was trained on other images than the data of its experiment, as last prepared, has now."""
+    try:
+        prepared = json.loads(folder.manifest_path.read_text(encoding="utf-8"))["train"]["fingerprint"]
+    except (OSError, ValueError, KeyError, TypeError):  # not prepared, as where a run is trained by hand
+        return False
+    trained = record.get("data", {}).get("fingerprint")
+    return trained is not None and trained != prepared
 
 
 def _is_whole(folder: RunFolder, found: Mapping[str, Any]) -> bool:
@@ -44,6 +62,7 @@ def first_record(run: Run) -> dict[str, Any]:
         "status": "running",
         "study": run.study, "experiment": run.experiment, "variant": run.variant, "label": run.label,
         "seed": run.seed, "digest": run.digest, "code": training_version(run),
+        "sources": training_sources(run),
         "started": provenance.now(),
         "commit": provenance.commit(), "study_commit": provenance.study_commit(), "versions": provenance.versions(),
         "machine": provenance.system(),

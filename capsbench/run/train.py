@@ -40,8 +40,9 @@ from capsbench.run.metrics import (
 )
 from capsbench.run.precision import float32, set_precision
 from capsbench.run.progress import study_progress
-from capsbench.run.record import finished_status, first_record, identity
+from capsbench.run.record import finished_record, first_record, identity
 from capsbench.run.schedule import Schedule
+from capsbench.run.shared import take_shared
 from capsbench.run.tracking import Tracker
 from capsbench.streams import stream_seed
 from capsbench.study import Run, Training
@@ -60,6 +61,7 @@ def train(
     *,
     tracking: bool = True,
     again: bool = False,
+    sharing: bool = True,
     runs_in_study: int = 1,
     reached: Callable[[int], None] = lambda epoch: None,
 ) -> str:
@@ -73,6 +75,7 @@ def train(
         root: the folder of raw data.
         tracking: log to MLflow.
         again: train a finished run afresh.
+        sharing: take it from another study of the same folder of results, if that has the same training.
         runs_in_study: progress lines say how far the study is, where it has more than one.
         reached: called with each epoch once its checkpoint is safe, as it is on a CPU (tests stop here).
 
@@ -89,9 +92,11 @@ def train(
         record = first_record(run) | {"match": matched_run(run, results)}
         if again:
             folder.checkpoint_path.unlink(missing_ok=True)
-        elif (finished := finished_status(folder, record)) is not None:
-            log.info("%s: already finished (%s); --again trains it afresh", run.key, finished)
-            return finished
+        elif (finished := finished_record(folder, record)) is not None:
+            log.info("%s: already finished (%s); --again trains it afresh", run.key, finished["status"])
+            return str(finished["status"])
+        elif sharing and (shared := take_shared(run, folder, record, results)) is not None:
+            return shared
         torch.set_num_threads(run.training.threads)
         if run.training.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before CUDA starts

@@ -1,0 +1,80 @@
+"""Away with results: of runs that are to be made again, of a study, of what a study no longer has."""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from capsbench.errors import InputError
+from capsbench.run.folder import RunFolder
+from capsbench.study import Plan
+
+
+def forget(paths: Sequence[Path]) -> list[Path]:
+    """Empty run folders, so that the next call of the workflow trains these runs afresh.
+
+    Raises:
+        InputError: a path is no run folder, or its run is being trained; nothing is deleted then.
+    """
+    for path in paths:
+        if not (path / "run.yaml").exists() and path.resolve().parent.parent.parent.name != "runs":
+            raise InputError(f"{path}: no run here; runs are in results/STUDY/runs/EXPERIMENT/VARIANT/seedN")
+        if not path.is_dir():
+            raise InputError(f"{path}: not there, so that the next call of the workflow trains it as it is")
+        _refuse_running(path)
+    for path in paths:
+        remove(inner for inner in path.iterdir() if inner.name != ".lock")
+        RunFolder(path).again_path.touch()  # and is not taken from another study, see capsbench.run.shared
+    return list(paths)
+
+
+def found_orphans(plan: Plan, results: Path, tables: Sequence[str]) -> list[Path]:
+    """Return what results/NAME has of runs, protocols, tables and plots that a study no longer has, and torn files.
+
+    Args:
+        plan: the study.
+        results: the folder of results.
+        tables: the names of its tables.
+
+    Raises:
+        InputError: one of these runs is being trained.
+    """
+    here = results / plan.study.name
+    runs = {here / "runs" / run.key for run in plan.runs}
+    lost = [path for path in sorted(here.glob("runs/*/*/*")) if path.is_dir() and path not in runs]
+    for path in lost:
+        _refuse_running(path)
+    protocols = {run.experiment: {p.name for p in plan.study.evaluations_of(run.experiment)} for run in plan.runs}
+    for run in plan.runs:
+        found = sorted((here / "runs" / run.key / "evaluations").glob("*.*"))
+        lost += [path for path in found if path.stem not in protocols[run.experiment] and path.suffix != ".part"]
+    for folder, names in (("tables", set(tables)), ("plots", set(plan.study.plots))):
+        lost += [path for path in sorted((here / folder).glob("[!.]*")) if path.is_file() and path.stem not in names]
+    within = set(lost)
+    torn = [path for path in sorted(here.rglob(".*.part")) if not within.intersection(path.parents)]
+    return lost + torn
+
+
+def refuse_running(plan: Plan, results: Path) -> None:
+    """Raise InputError where a run of a study is being trained."""
+    for run in plan.runs:
+        _refuse_running(RunFolder.of(results, run.study, run.key).path)
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Delete files, and folders with all that is in them."""
+    for path in list(paths):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def size(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    files = [path] if path.is_file() else [inner for inner in path.rglob("*") if inner.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
+def _refuse_running(path: Path) -> None:
+    if RunFolder(path).is_locked():
+        raise InputError(f"{path}: this run is being trained now; end that first")
