@@ -14,7 +14,8 @@ from capsbench.cli import main
 COMMANDS = {
     "init", "config", "config show", "config schema", "models", "data", "data fetch", "data prepare", "data card",
     "data clean",
-    "train", "evaluate", "track", "tables", "plots", "report", "reference", "verify", "bench", "bench routing",
+    "train", "evaluate", "status", "plan", "reproduce", "redo", "clean", "track",
+    "tables", "plots", "report", "reference", "verify", "bench", "bench routing",
     "bench networks", "bench routings",
 }  # fmt: skip
 
