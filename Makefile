@@ -74,9 +74,9 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.run
 
 lock: $(VENV)/.dev
 	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet \
-		--no-header --no-annotate --output-file requirements.txt
+		--generate-hashes --no-header --no-annotate --output-file requirements.txt
 	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet --extra dev --extra docs \
-		--constraints requirements.txt --no-header --no-annotate --output-file requirements-dev.txt
+		--generate-hashes --constraints requirements.txt --no-header --no-annotate --output-file requirements-dev.txt
 
 clean:
 	rm -rf .snakemake dist htmlcov site results/quick

@@ -49,7 +49,7 @@ class Project:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "CUDA_VISIBLE_DEVICES": "",
         }
-        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", study, *arguments]
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--configfile", study]
         return subprocess.Popen(
             command, cwd=self.path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -59,6 +59,14 @@ class Project:
         done = self.start(*arguments, study=study)
         done.output = done.communicate()[0]
         return done
+
+    def capsbench(self, *arguments: str) -> str:
+        """Run a command of the package to its end and return what it prints."""
+        environment = {**os.environ, "PYTHONPATH": str(self.path)}
+        command = [sys.executable, "-m", "capsbench", *arguments]
+        return subprocess.run(
+            command, cwd=self.path, env=environment, text=True, capture_output=True, check=True, timeout=120
+        ).stdout
 
     def planned(self) -> dict[str, int]:
         """Return how often each rule would run now."""
