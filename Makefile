@@ -45,6 +45,7 @@ lint: $(VENV)/.dev
 	mypy
 	lint-imports
 	codespell
+	hadolint Dockerfile
 	snakefmt --check Snakefile workflow
 	python -m tests.workflow.lint
 
