@@ -1,0 +1,50 @@
+# What jobs ask of a cluster (profiles/slurm). On one's own machine they ask for a GPU alone, and nothing changes.
+from functools import cache
+
+
+# so that a job is not submitted for less time than one of them takes to wait in the queue
+localrules:
+    data,
+    tables,
+    plots,
+    study_report,
+
+
+def on_cluster():
+    """Tell whether this process submits jobs to other machines, or is a dry run that shows what it would ask for."""
+    if workflow.remote_exec:  # on a node
+        return False
+    # the executor of a dry run is a local one; jobs of a cluster are in threads
+    return not workflow.local_exec or (
+        workflow.dryrun and workflow.execution_settings.use_threads
+    )
+
+
+def run_of(w):
+    return PLAN.cell(w.experiment, w.variant, w.seed)
+
+
+@cache
+def cluster_requests():
+    """Return what each run asks of a cluster; imports torch, so not where jobs run here."""
+    from capsbench.benchmarks.requests import requests
+
+    return requests(PLAN, gpus=workflow.global_resources["gpu"] != 0)
+
+
+def asked(what, here):
+    """Return the function of a resource. here: its value where jobs run on this machine.
+
+    A retry asks for more, as the first attempt may have failed for want of it.
+    """
+
+    def resource(w, attempt):
+        if not on_cluster():
+            return here
+        return getattr(cluster_requests()[run_of(w).key], what) * attempt
+
+    return resource
+
+
+def gpus(w):
+    return requested_gpus(run_of(w).training.device, elsewhere=on_cluster())
