@@ -43,9 +43,9 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
-SchedulerParameters=sched_interval=2,bf_interval=2,requeue_delay=0
+SchedulerParameters=sched_interval=2,bf_interval=2
 SlurmdParameters=config_overrides
-ReturnToService=2
+ReturnToService=1
 SlurmdTimeout=10
 KillWait=2
 InactiveLimit=0
@@ -79,7 +79,7 @@ class Cluster:
         self._daemons: dict[str, subprocess.Popen] = {}
 
     def start(self) -> None:
-        (self.folder / "state").mkdir(parents=True)
+        (self.folder / "state").mkdir()
         self.folder.chmod(0o755)
         (self.folder / "munge.key").write_bytes(os.urandom(128))
         (self.folder / "munge.key").chmod(0o400)
@@ -149,7 +149,7 @@ class Cluster:
         self._daemons[" ".join(words)] = daemon
 
     def _processes(self) -> list[int]:
-        """Return the processes of this cluster: by their environment, or, as slurmstepd overwrites its own, by the log."""
+        """Return the processes of this cluster: by their environment or, where slurmstepd overwrote it, by the log."""
         mark = f"{MARK}={self.folder}".encode()
         found = []
         for process in Path("/proc").glob("[0-9]*"):

@@ -2,7 +2,7 @@
 from functools import cache
 
 
-# so that a job is not submitted for less time than one of them takes to wait in the queue
+# seconds each, not worth a place in the queue; and data may have to be downloaded, which nodes often cannot
 localrules:
     data,
     tables,
@@ -44,6 +44,11 @@ def asked(what, here):
         return getattr(cluster_requests()[run_of(w).key], what) * attempt
 
     return resource
+
+
+def alone(w):
+    """Tell whether a protocol measures time, and has the machine for itself."""
+    return PROTOCOLS[w.protocol].facts.get("alone")
 
 
 def gpus(w):

@@ -13,11 +13,6 @@ ON_NETWORKS = {
 }
 
 
-def alone(w):
-    """Tell whether a protocol measures time, and has the machine for itself."""
-    return PROTOCOLS[w.protocol].facts.get("alone")
-
-
 rule evaluate:
     input:
         model=f"{STUDY}/runs/{RUN}/model.pt",
