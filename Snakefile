@@ -60,6 +60,7 @@ wildcard_constraints:
     seed=r"\d+",
 
 
+include: "workflow/rules/cluster.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"

@@ -41,9 +41,14 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def requested_gpus(device: str) -> int:
-    """Return how many GPUs a job asks for: one for `cuda`, whatever machine submits it; for `auto`, if there is one."""
-    return int(device == "cuda" or (device == "auto" and count_gpus() > 0))
+def requested_gpus(device: str, elsewhere: bool = False) -> int:
+    """Return how many GPUs a job asks for: one for `cuda`, whatever machine submits it; for `auto`, if there is one.
+
+    Args:
+        device: `training.device` of a study.
+        elsewhere: the job runs on another machine, of which nothing is known here: `auto` asks for a GPU too.
+    """
+    return int(device == "cuda" or (device == "auto" and (elsewhere or count_gpus() > 0)))
 
 
 @contextmanager

@@ -11,11 +11,6 @@ ON_NETWORKS = {
     for p in PLAN.study.evaluations_of(experiment)
     if p not in ON_SCORES
 }
-# A protocol that measures time has the machine for itself.
-CORES = {
-    name: (PROTOCOLS[name].facts.get("alone") and workflow.cores) or THREADS
-    for _, name in ON_NETWORKS
-}
 
 
 rule evaluate:
@@ -32,7 +27,9 @@ rule evaluate:
         f"{STUDY}/logs/evaluate/{RUN}.log",
     threads: THREADS
     resources:
-        gpu=lambda w: requested_gpus(PLAN.cell(**w).training.device),
+        gpu=gpus,
+        mem_mb=asked("mem_mb", here=0),
+        runtime=asked("evaluation_minutes", here=None),
     params:
         study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,
@@ -60,12 +57,13 @@ if ON_NETWORKS:
         log:
             f"{STUDY}/logs/evaluate/{RUN}/{{protocol}}.log",
         wildcard_constraints:
-            protocol="|".join(CORES),
-        threads: lambda w: CORES[w.protocol]
+            protocol="|".join({name for _, name in ON_NETWORKS}),
+        threads: lambda w: workflow.cores if alone(w) and not on_cluster() else THREADS
         resources:
-            gpu=lambda w: requested_gpus(
-                PLAN.cell(w.experiment, w.variant, w.seed).training.device
-            ),
+            gpu=gpus,
+            mem_mb=asked("mem_mb", here=0),
+            runtime=asked("evaluation_minutes", here=None),
+            slurm_extra=lambda w: "--exclusive" if alone(w) and on_cluster() else None,
         params:
             study=STUDY_FILE,
             run=lambda w: PLAN.cell(w.experiment, w.variant, w.seed).key,

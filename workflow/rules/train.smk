@@ -16,7 +16,9 @@ rule train:
         f"{STUDY}/logs/train/{RUN}.log",
     threads: THREADS
     resources:
-        gpu=lambda w: requested_gpus(PLAN.cell(**w).training.device),
+        gpu=gpus,
+        mem_mb=asked("mem_mb", here=0),
+        runtime=asked("training_minutes", here=None),
     params:
         study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,
