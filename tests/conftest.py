@@ -6,6 +6,8 @@ import pytest
 from jaxtyping import install_import_hook
 
 os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # tests need no GPU
+if not os.environ["CUDA_VISIBLE_DEVICES"]:
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels of a GPU run in Triton's interpreter; read where it is imported
 os.environ.pop("MLFLOW_TRACKING_URI", None)
 
 ROOT = Path(__file__).parent.parent

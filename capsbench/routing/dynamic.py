@@ -23,6 +23,7 @@ from capsbench.routing.contract import (
     check_iterations,
     squash,
 )
+from capsbench.routing.kernels.forms import takes_plain_forms
 from capsbench.routing.kernels.linear_votes import agreement, weighted_sum
 
 
@@ -112,6 +113,8 @@ def linear_dynamic_routing_with_couplings(
 ) -> tuple[Float[Tensor, "batch parents dim"], Float[Tensor, "batch children parents"]]:
     """The same as `linear_dynamic_routing`, with the last couplings [B, I, J] beside the poses [B, J, D]."""
     check_iterations(iterations)
+    if _has_kernel(inputs, weight):
+        return _fused_dynamic_routing(inputs, weight, iterations, detach, bias, leaky)
     num_outputs, out_dim = weight.shape[1:3]
     inputs = inputs.transpose(1, 2).contiguous()  # u [B, d, I]
     weight = weight.permute(1, 2, 3, 0).reshape(num_outputs, out_dim, -1)  # W_j [J, D, d * I]
@@ -132,6 +135,37 @@ def linear_dynamic_routing_with_couplings(
     if couplings is None:
         return poses, inputs.new_full((inputs.shape[0], inputs.shape[2], num_outputs), 1 / alike)
     return poses, couplings.permute(1, 2, 0)
+
+
+def _has_kernel(inputs: Tensor, weight: Tensor) -> bool:
+    """Tell whether a GPU takes an iteration as one kernel."""
+    if not inputs.is_cuda or takes_plain_forms():
+        return False
+    from capsbench.routing.kernels.fused import runs_here  # imports Triton
+
+    return runs_here(inputs, weight)
+
+
+def _fused_dynamic_routing(
+    inputs: Tensor, weight: Tensor, iterations: int, detach: bool, bias: Tensor | None, leaky: bool
+) -> tuple[Tensor, Tensor]:
+    """`linear_dynamic_routing_with_couplings`, each iteration after the first one a kernel."""
+    from capsbench.routing.kernels.fused import routed_sum
+
+    alike = weight.shape[1] + leaky
+    # of the poses so far, [B, J, D]: agreement with it is what the logits of the next iteration are
+    total = inputs.new_zeros(inputs.shape[0], *weight.shape[1:3])
+    for iteration in range(iterations):
+        in_graph = iteration == iterations - 1 or not detach
+        with torch.set_grad_enabled(torch.is_grad_enabled() and in_graph):
+            if iteration == 0:
+                sums = torch.einsum("bid,ijed->bje", inputs, weight) / alike  # s [B, J, D]
+                couplings = inputs.new_full((*inputs.shape[:2], weight.shape[1]), 1 / alike)
+            else:
+                sums, couplings = routed_sum(total, inputs, weight, leaky, constant=detach)
+            poses = squash(sums if bias is None else sums + bias)
+            total = total + poses
+    return poses, couplings
 
 
 def _shares(logits: Tensor, dim: int, leaky: bool) -> Tensor:

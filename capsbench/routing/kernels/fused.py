@@ -17,7 +17,7 @@ Shapes: V and s [B, J, D], inputs u [B, I, d], weight W [I, J, D, d], couplings 
 import logging
 import os
 from functools import cache
-from typing import Any
+from typing import Any, no_type_check
 
 import torch
 from torch import Tensor
@@ -37,9 +37,9 @@ MOST_ELEMENTS = 1024  # J x D, both as powers of two: votes of a child that fit 
 PROGRAMS = 512  # about so many at once, a few for each of a GPU's processors
 
 
-def is_fused(inputs: Tensor, weight: Tensor) -> bool:
-    """Tell whether the kernel is taken: on a GPU that it was compiled for, in float32, for layers that fit."""
-    if not inputs.is_cuda or triton is None or inputs.dtype != torch.float32 or weight.dtype != torch.float32:
+def runs_here(inputs: Tensor, weight: Tensor) -> bool:
+    """Tell whether the kernel can be taken: on a GPU that it compiles for, in float32, for layers that fit."""
+    if triton is None or inputs.dtype != torch.float32 or weight.dtype != torch.float32:
         return False
     return _elements(weight) <= MOST_ELEMENTS and _compiles(inputs.get_device())
 
@@ -49,7 +49,8 @@ def _compiles(device: int) -> bool:
     """Try the kernels once, on a small layer; where they fail, say so and take the other form from then on."""
     try:
         generator = torch.Generator("cuda").manual_seed(0)
-        draws = [torch.randn(shape, device=device, generator=generator) for shape in ((2, 3, 4), (2, 5, 8), (5, 3, 4, 8))]
+        shapes = ((2, 3, 4), (2, 5, 8), (5, 3, 4, 8))
+        draws = [torch.randn(shape, device=device, generator=generator) for shape in shapes]
         with torch.enable_grad():
             total, inputs, weight = (draw.requires_grad_() for draw in draws)
             RoutedSum.apply(total, inputs, weight, False, True)[0].sum().backward()
@@ -119,7 +120,7 @@ def _parts(batch: int, children: int) -> tuple[int, int]:
 
 
 def _elements(weight: Tensor) -> int:
-    return triton.next_power_of_2(weight.shape[1]) * triton.next_power_of_2(weight.shape[2])
+    return int(triton.next_power_of_2(weight.shape[1])) * int(triton.next_power_of_2(weight.shape[2]))
 
 
 def _sizes(weight: Tensor, leaky: bool) -> dict[str, Any]:
@@ -136,6 +137,7 @@ def _sizes(weight: Tensor, leaky: bool) -> dict[str, Any]:
 if triton is not None:
 
     @triton.jit
+    @no_type_check
     def _load_parents(at, samples, batch, J: tl.constexpr, D: tl.constexpr, JP: tl.constexpr, DP: tl.constexpr):
         """Load [B, J, D] of some samples -> [BP, JP, DP], zeros where there is nothing."""
         parent, element = tl.arange(0, JP)[None, :, None], tl.arange(0, DP)[None, None, :]
@@ -143,6 +145,7 @@ if triton is not None:
         return tl.load(at + samples[:, None, None] * J * D + parent * D + element, mask=there, other=0.0)
 
     @triton.jit
+    @no_type_check
     def _store_parents(
         at, values, samples, batch, J: tl.constexpr, D: tl.constexpr, JP: tl.constexpr, DP: tl.constexpr
     ):
@@ -152,6 +155,7 @@ if triton is not None:
         tl.store(at + samples[:, None, None] * J * D + parent * D + element, values, mask=there)
 
     @triton.jit
+    @no_type_check
     def _load_child(inputs, child, samples, batch, children, K: tl.constexpr, KP: tl.constexpr):
         """Load u_i of some samples -> [BP, KP]."""
         k = tl.arange(0, KP)[None, :]
@@ -159,6 +163,7 @@ if triton is not None:
         return tl.load(inputs + samples[:, None] * children * K + child * K + k, mask=there, other=0.0)
 
     @triton.jit
+    @no_type_check
     def _weight_offsets(
         child, J: tl.constexpr, D: tl.constexpr, K: tl.constexpr, JP: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr
     ):
@@ -169,6 +174,7 @@ if triton is not None:
         return child.to(tl.int64) * J * D * K + parent * D * K + element * K + k, there
 
     @triton.jit
+    @no_type_check
     def _shares(votes, total, J: tl.constexpr, JP: tl.constexpr, LEAKY: tl.constexpr):
         """Votes and V, [BP, JP, DP] -> couplings [BP, JP]: softmax over the parents of their agreement."""
         logits = tl.sum(votes * total, axis=2)
@@ -183,6 +189,7 @@ if triton is not None:
         return shares / norm[:, None]
 
     @triton.jit
+    @no_type_check
     def _couplings_at(couplings, child, samples, batch, children, J: tl.constexpr, JP: tl.constexpr):
         """Return the places of c_i of some samples, [BP, JP], and which of them there are."""
         parent = tl.arange(0, JP)[None, :]
@@ -190,6 +197,7 @@ if triton is not None:
         return couplings + samples[:, None] * children * J + child * J + parent, there
 
     @triton.jit
+    @no_type_check
     def _forward(
         total, inputs, weight, sums, couplings, batch, children, each,
         J: tl.constexpr, D: tl.constexpr, K: tl.constexpr, JP: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr,
@@ -211,6 +219,7 @@ if triton is not None:
         _store_parents(sums + part * batch * J * D, weighted, samples, batch, J, D, JP, DP)
 
     @triton.jit
+    @no_type_check
     def _gradients(
         u, w, so_far, grad, grad_shares,
         J: tl.constexpr, JP: tl.constexpr, DP: tl.constexpr, BP: tl.constexpr, LEAKY: tl.constexpr,
@@ -226,6 +235,7 @@ if triton is not None:
         return grad_votes, grad_logits[:, :, None] * votes
 
     @triton.jit
+    @no_type_check
     def _backward_inputs(
         total, inputs, weight, grad_sums, grad_couplings, grad_totals, grad_inputs, batch, children, each,
         J: tl.constexpr, D: tl.constexpr, K: tl.constexpr, JP: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr,
@@ -251,6 +261,7 @@ if triton is not None:
         _store_parents(grad_totals + part * batch * J * D, grad_total, samples, batch, J, D, JP, DP)
 
     @triton.jit
+    @no_type_check
     def _backward_weight(
         total, inputs, weight, grad_sums, grad_couplings, grad_weight, batch, children,
         J: tl.constexpr, D: tl.constexpr, K: tl.constexpr, JP: tl.constexpr, DP: tl.constexpr, KP: tl.constexpr,
