@@ -50,8 +50,10 @@ STUDY = f"results/{PLAN.study.name}"
 THREADS = max(run.training.threads for run in PLAN.runs)
 RUN = "{experiment}/{variant}/seed{seed}"
 RUN_FILES = ["model.pt", "metrics.csv", "predictions.npz"]
-# One training at a time uses a GPU, unless --resources gpu=4 (or a cluster profile) sets another number.
-workflow.global_resources.setdefault("gpu", max(1, count_gpus()))
+# One training at a time uses a GPU, or as many as --resources gpu_share=4 says; --resources gpu=4 (or a cluster
+# profile) sets the number of trainings itself.
+SHARE = workflow.global_resources.get("gpu_share") or 1
+workflow.global_resources.setdefault("gpu", max(1, count_gpus()) * SHARE)
 
 
 wildcard_constraints:

@@ -18,6 +18,8 @@ from capsbench.run.memory import keep_memory
 if TYPE_CHECKING:
     import torch
 
+MOST_HOLDERS = 64  # runs that share a GPU
+
 
 def count_gpus() -> int:
     """Count the NVIDIA GPUs of this machine without importing torch."""
@@ -53,10 +55,9 @@ def requested_gpus(device: str, elsewhere: bool = False) -> int:
 
 @contextmanager
 def claimed_device(wanted: str) -> Iterator["torch.device"]:
-    """Claim the device to compute on: with several GPUs, one that no other run has claimed.
+    """Claim the device to compute on: with several GPUs, the one that the fewest other runs hold.
 
-    A file lock per GPU marks it as claimed. If all GPUs are claimed, the first is shared. A process that computes on
-    the CPU keeps the memory that it frees.
+    File locks count who holds a GPU. A process that computes on the CPU keeps the memory that it frees.
 
     Args:
         wanted: `cpu`, `cuda`, or `auto`: a GPU if there is one.
@@ -76,18 +77,36 @@ def claimed_device(wanted: str) -> Iterator["torch.device"]:
     if not torch.cuda.is_available():
         raise InputError("training.device is cuda, but torch sees no GPU here; use auto or cpu")
     with ExitStack() as held:
-        for index in range(torch.cuda.device_count()):
-            visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-            gpu = visible[index].strip() if index < len(visible) and visible[index].strip() else index
-            name = f"capsbench-{getpass.getuser()}-gpu{gpu}.lock"
-            lock = FileLock(Path(tempfile.gettempdir()) / name, blocking=False)
-            try:
-                held.enter_context(lock)
-            except Timeout:
-                continue
-            yield torch.device("cuda", index)
-            return
-        yield torch.device("cuda", 0)
+        with FileLock(_lock_path("gpus")):  # one run at a time looks and chooses
+            holders = [_holders(_gpu_name(index)) for index in range(torch.cuda.device_count())]
+            index = min(range(len(holders)), key=lambda each: len(holders[each]))
+            place = next(number for number in range(MOST_HOLDERS) if number not in holders[index])
+            held.enter_context(FileLock(_lock_path(f"gpu{_gpu_name(index)}-{place}")))
+        yield torch.device("cuda", index)
+
+
+def _gpu_name(index: int) -> str:
+    """Return the number of a GPU of this process as the machine counts them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return visible[index].strip() if index < len(visible) and visible[index].strip() else str(index)
+
+
+def _holders(gpu: str) -> set[int]:
+    """Return which places of a GPU are held."""
+    found = set()
+    for place in range(MOST_HOLDERS):
+        path = _lock_path(f"gpu{gpu}-{place}")
+        if not path.exists():
+            continue
+        try:
+            FileLock(path, blocking=False).acquire().lock.release()
+        except Timeout:
+            found.add(place)
+    return found
+
+
+def _lock_path(name: str) -> Path:
+    return Path(tempfile.gettempdir()) / f"capsbench-{getpass.getuser()}-{name}.lock"
 
 
 def describe(device: "torch.device") -> str:
