@@ -52,8 +52,9 @@ RUN = "{experiment}/{variant}/seed{seed}"
 RUN_FILES = ["model.pt", "metrics.csv", "predictions.npz"]
 # One training at a time uses a GPU, or as many as --resources gpu_share=4 says; --resources gpu=4 (or a cluster
 # profile) sets the number of trainings itself.
-SHARE = workflow.global_resources.get("gpu_share") or 1
-workflow.global_resources.setdefault("gpu", max(1, count_gpus()) * SHARE)
+GIVEN = workflow.global_resources
+SHARE = GIVEN["gpu_share"].value if "gpu_share" in GIVEN else 1
+GIVEN.setdefault("gpu", max(1, count_gpus()) * SHARE)
 
 
 wildcard_constraints:

@@ -350,6 +350,15 @@ def test_gpus_are_asked_for_by_the_study_and_not_by_the_machine_that_submits(pro
         assert {re.search(r"gpu=(\d)", job)[1] if "gpu=" in job else "0" for job in jobs} == requests
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("given", "trainings"), [([], 2), (["gpu_share=3"], 6), (["gpu=5", "gpu_share=3"], 5)])
+def test_each_gpu_takes_as_many_trainings_as_its_share(project, given, trainings):
+    (project.path / "Snakefile").open("a").write('print("gpu:", getattr(GIVEN["gpu"], "value", GIVEN["gpu"]))\n')
+    resources = ["--resources", *given] if given else []
+    output = project.snakemake("--dry-run", *resources, gpus="0,1").output
+    assert f"\ngpu: {trainings}\n" in f"\n{output}"
+
+
 MATCHED = """
 name: matched
 seeds: [0, 1]
