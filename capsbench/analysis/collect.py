@@ -37,8 +37,8 @@ NEAR_CHANCE = 0.95  # share of the error of guessing from which a run that says 
 def collect(plan: Plan, results: Path) -> pd.DataFrame:
     """Return a row per run of a study, in the order of its file.
 
-    status: ok, diverged, failed, running, interrupted (its process is gone), damaged (its run.yaml cannot be read, which
-    a message says), or missing (never started, trained under another configuration than the study has now, or not
+    status: ok, diverged, failed, running, interrupted (its process is gone), damaged (run.yaml cannot be read, which a
+    message says), or missing (never started, trained under another configuration than the study has now, or not
     evaluated yet). Every column but those of options is there whatever has run; only rows with status `ok` have
     numbers: test_error in % (for pairs of digits the pair-exact error, with per_digit_error in a
     column of its own), familiar_error, squared_error per test image, parameters, seconds of training, epochs, steps,

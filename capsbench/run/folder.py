@@ -288,7 +288,7 @@ def _lacks_something(record: Mapping[str, Any]) -> bool:
     for key in _LASTING:
         node: Any = record
         for part in key.split("."):
-            if not isinstance(node, Mapping) or part not in node:
+            if not isinstance(node, Mapping) or node.get(part) is None:
                 return True
             node = node[part]
     return False

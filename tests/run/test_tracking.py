@@ -287,8 +287,13 @@ def test_an_experiment_that_another_run_made_meanwhile_is_taken(plan, results):
 
 def test_a_store_that_was_being_made_when_its_process_died_is_made_anew(plan, tmp_path):
     (tmp_path / "r").mkdir()
-    (tmp_path / "r/.mlflow.db.123.part").write_bytes(b"half a store")
+    half = tmp_path / f"r/.mlflow.db.{2**22 + 1}.part"  # above the largest number that Linux gives a process
+    half.write_bytes(b"half a store")
     Store(tmp_path / "r")
+    assert half.exists()  # its process may be another machine's
+    os.utime(half, (time.time() - 100, time.time() - 100))
+    Store(tmp_path / "r")
+    assert not half.exists()
     train(plan.runs[0], tmp_path / "r", NOWHERE)
     assert set(logged(tmp_path / "r", plan)[0]) == {plan.runs[0].key}
 
