@@ -15,7 +15,7 @@ import pandas as pd
 from capsbench.analysis.stuck import diagnostics_in_words
 from capsbench.errors import InputError
 from capsbench.registry import flat_options
-from capsbench.run.folder import DamagedRecord, RunFolder, write_whole
+from capsbench.run.folder import DamagedRecord, RunFolder, whole, write_whole
 from capsbench.run.match import TOLERANCE
 from capsbench.study import Plan, Run
 
@@ -129,7 +129,8 @@ def learning_curves(plan: Plan, results: Path) -> pd.DataFrame:
         ended = record["status"] == "ok" and record["digest"] == run.digest
         if ended and folder.metrics_path.exists():
             folder.check(folder.metrics_path, record)
-            frame = pd.read_csv(folder.metrics_path)
+            with whole(folder.metrics_path):
+                frame = pd.read_csv(folder.metrics_path)
             label = labels[run.experiment, run.variant]
             frames.append(frame.assign(experiment=run.experiment, variant=run.variant, label=label, seed=run.seed))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()

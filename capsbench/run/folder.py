@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -101,6 +102,17 @@ def _lives(number: str) -> bool:
     except PermissionError:  # somebody else's
         return True
     return True
+
+
+@contextmanager
+def whole(path: Path, again: str = "train") -> Iterator[None]:
+    """Make InputError, which names the file, of what a parser raises for a torn one; `again`: what writes it anew."""
+    try:
+        yield
+    except (ValueError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile):
+        raise InputError(f"{path}: damaged; {again} the run again") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}; {again} the run again") from None
 
 
 def _sync(path: Path) -> None:
