@@ -2,6 +2,7 @@
 
 import ast
 import csv
+import logging
 import math
 import re
 from collections import Counter
@@ -14,9 +15,11 @@ import pandas as pd
 from capsbench.analysis.stuck import diagnostics_in_words
 from capsbench.errors import InputError
 from capsbench.registry import flat_options
-from capsbench.run.folder import RunFolder, write_whole
+from capsbench.run.folder import DamagedRecord, RunFolder, whole, write_whole
 from capsbench.run.match import TOLERANCE
 from capsbench.study import Plan, Run
+
+log = logging.getLogger(__name__)
 
 NUMBERS = (
     "test_error", "test_images", "per_digit_error", "familiar_error", "squared_error", "parameters", "seconds",
@@ -34,10 +37,10 @@ NEAR_CHANCE = 0.95  # share of the error of guessing from which a run that says 
 def collect(plan: Plan, results: Path) -> pd.DataFrame:
     """Return a row per run of a study, in the order of its file.
 
-    status: ok, diverged, failed, running, interrupted (its process is gone), or missing (never started, trained under
-    another configuration than the study has now, or not evaluated yet). Every column but those of options is there
-    whatever has run; only rows with
-    status `ok` have numbers: test_error in % (for pairs of digits the pair-exact error, with per_digit_error in a
+    status: ok, diverged, failed, running, interrupted (its process is gone), damaged (run.yaml cannot be read, which a
+    message says), or missing (never started, trained under another configuration than the study has now, or not
+    evaluated yet). Every column but those of options is there whatever has run; only rows with status `ok` have
+    numbers: test_error in % (for pairs of digits the pair-exact error, with per_digit_error in a
     column of its own), familiar_error, squared_error per test image, parameters, seconds of training, epochs, steps,
     peak_memory_mb, multiply_adds, images_per_second. unofficial: the files that are not the official ones, empty where
     there are none. label: what tables and plots call the variant. Options of the network are columns `option.NAME`,
@@ -61,6 +64,8 @@ def read_runs(path: Path) -> pd.DataFrame:
     Raises:
         InputError: the file is not there, or is no runs.csv; the message names the line.
     """
+    if path.is_fifo():  # opening it would wait for somebody to write into it
+        raise InputError(f"{path}: is no runs.csv: it is a FIFO")
     try:
         with path.open(encoding="utf-8", newline="") as file:
             lines = list(csv.reader(file, strict=True))
@@ -120,11 +125,12 @@ def learning_curves(plan: Plan, results: Path) -> pd.DataFrame:
     frames = []
     for run in plan.runs:
         folder = RunFolder.of(results, run.study, run.key)
-        record = folder.read_record() or {"status": "missing"}
+        record = folder.sound_record() or {"status": "missing"}
         ended = record["status"] == "ok" and record["digest"] == run.digest
         if ended and folder.metrics_path.exists():
             folder.check(folder.metrics_path, record)
-            frame = pd.read_csv(folder.metrics_path)
+            with whole(folder.metrics_path):
+                frame = pd.read_csv(folder.metrics_path)
             label = labels[run.experiment, run.variant]
             frames.append(frame.assign(experiment=run.experiment, variant=run.variant, label=label, seed=run.seed))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
@@ -157,8 +163,13 @@ def _options(run: Run) -> dict[str, Any]:
 
 
 def _row(run: Run, labels: dict[tuple[str, str], str], folder: RunFolder) -> dict[str, Any]:
-    record = folder.read_record() or {}
-    status = record.get("status", "missing")
+    record, status = {}, "missing"
+    try:
+        record = folder.read_record() or {}
+        status = record.get("status", "missing")
+    except DamagedRecord as error:
+        log.warning("%s", error)
+        status = "damaged"
     if status == "running" and not folder.is_locked():
         status = "interrupted"
     if record and record["digest"] != run.digest:

@@ -20,7 +20,7 @@ SIGNIFICANT = 0.05  # of an adjusted p value
 _UNMATCHED = "unmatched"
 _ENDS = {
     "diverged": "diverged", "failed": "failed", "running": "is still running", "missing": "is missing",
-    "interrupted": "was interrupted",
+    "interrupted": "was interrupted", "damaged": "is damaged",
     _UNMATCHED: "is not matched in familiar error", "not attacked": "was not attacked",
 }  # fmt: skip
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

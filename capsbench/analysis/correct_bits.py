@@ -95,7 +95,7 @@ def read_predictions(plan: Plan, results: Path) -> Correct:
     mixed: dict[str, str] = {}
     for run in plan.runs:
         folder = RunFolder.of(results, run.study, run.key)
-        record = folder.read_record()
+        record = folder.sound_record()
         ended = record is not None and record["status"] == "ok" and record["digest"] == run.digest
         arrays = _predictions(folder, record) if record is not None and ended else {}
         if not {"scores", "labels"} <= arrays.keys():

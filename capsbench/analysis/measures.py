@@ -37,7 +37,7 @@ def read_measures(plan: Plan, results: Path) -> Measures:
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for run in (run for run in plan.runs if wanted[run.experiment]):
         folder = RunFolder.of(results, run.study, run.key)
-        record = folder.read_record()
+        record = folder.sound_record()
         if record is None or record["status"] != "ok" or record["digest"] != run.digest:
             continue
         for name in wanted[run.experiment]:

@@ -66,7 +66,7 @@ def write_report(
         "deviations": _deviations(found),
         "beside": sum(cell.published is not None for cell in found),
         "unwell": _unwell(runs),
-        "missing": runs.loc[runs["status"].isin(["missing", "running", "interrupted"]), "key"].tolist(),
+        "missing": runs.loc[runs["status"].isin(["missing", "running", "interrupted", "damaged"]), "key"].tolist(),
         "provenance": provenance,
         "duration": duration_text,
     }
@@ -89,7 +89,7 @@ def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
     records = []
     for run in plan.runs:
         folder = RunFolder.of(results, run.study, run.key)
-        record = folder.read_record()
+        record = folder.sound_record()
         if not record or record["status"] not in ("ok", "diverged") or record["digest"] != run.digest:
             continue
         records.append(record)

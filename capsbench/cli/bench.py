@@ -14,6 +14,8 @@ from capsbench.errors import RunError
 
 log = logging.getLogger("capsbench.cli")
 
+MOST_THREADS = 1024  # as in a study
+
 
 @click.group("bench", cls=GroupWithDefault, default="routing")
 def bench() -> None:
@@ -31,7 +33,7 @@ def bench() -> None:
 @count_option("--outputs", 10, "Output capsules")
 @count_option("--iterations", 3, "Routing iterations")
 @count_option("--repeats", 20, "Timed repetitions")
-@count_option("--threads", os.cpu_count() or 1, "CPU threads")
+@count_option("--threads", min(os.cpu_count() or 1, MOST_THREADS), "CPU threads", most=MOST_THREADS)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Device (default: cpu).")
 @click.option("--output", type=PATH, metavar="FILE", help="Write the table to FILE too.")
 @common_options
@@ -56,7 +58,7 @@ def bench_routing(device: str, output: Path | None, **sizes: Any) -> None:
 @count_option("--inputs", 1152, "Input capsules")
 @count_option("--outputs", 10, "Output capsules")
 @count_option("--repeats", 10, "Timed rounds")
-@count_option("--threads", os.cpu_count() or 1, "CPU threads")
+@count_option("--threads", min(os.cpu_count() or 1, MOST_THREADS), "CPU threads", most=MOST_THREADS)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Device (default: cpu).")
 @click.option("--output", type=PATH, metavar="FILE", help="Write the table to FILE too, as csv.")
 @click.option("--against", type=PATH, metavar="FILE", help="Fail where a routing is slower than in this csv.")

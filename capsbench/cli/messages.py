@@ -3,6 +3,7 @@
 Messages go through logging, under the logger `capsbench`: plain lines on stdout, errors on stderr.
 """
 
+import errno
 import logging
 import os
 import shutil
@@ -32,9 +33,12 @@ class Session:
         """Send all messages to a file too, after what it holds. Raises InputError where it cannot be written."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_fifo():  # without a reader it would be waited for, for ever
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
             handler = _LogFile(path, encoding="utf-8")
         except OSError as error:
-            raise InputError(f"--log {path}: cannot be written: {error.strerror}") from None
+            problem = "nobody reads from this FIFO" if error.errno == errno.ENXIO else error.strerror
+            raise InputError(f"--log {path}: cannot be written: {problem}") from None
         self.handlers.append(handler)
         log.addHandler(handler)
 

@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from capsbench.cli.messages import Session
+from capsbench.errors import InputError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
+LARGEST = 10**9  # of a count: torch takes no more than 63 bits, and no machine has the memory
 
 
 class Count(click.ParamType[int]):
@@ -17,11 +20,18 @@ class Count(click.ParamType[int]):
 
     name = "N"
 
+    def __init__(self, most: int | None = None):
+        self.most = most
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
-        if not str(value).isdecimal() or int(value) < 1:
-            self.fail(f"'{value}' is not a positive whole number", param, ctx)
-        return int(value)
+        digits = str(value)
+        if not digits.isdecimal() or not digits.strip("0"):
+            self.fail(f"'{digits[:30]}' is not a positive whole number", param, ctx)
+        most = LARGEST if self.most is None else self.most
+        if len(digits) > len(str(LARGEST)) or int(digits) > most:
+            self.fail(f"{digits[:30]} is more than {most:,}", param, ctx)
+        return int(digits)
 
 
 class ImageShape(click.ParamType[tuple[int, ...]]):
@@ -69,7 +79,9 @@ def run_option(function: Function) -> Function:
 def results_option(function: Function) -> Function:
     """Give a command the option --results, and those that every command has."""
     text = "Folder of results (default: results)."
-    option = click.option("--results", type=PATH, default=Path("results"), metavar="DIR", help=text)
+    option = click.option(
+        "--results", type=PATH, default=Path("results"), metavar="DIR", callback=_check_results, help=text
+    )
     return option(common_options(function))
 
 
@@ -88,10 +100,19 @@ def unofficial_option(function: Function) -> Function:
     return click.option("--allow-unofficial", is_flag=True, help="Accept files with another checksum.")(function)
 
 
-def count_option(name: str, default: int | None, text: str) -> Callable[[Function], Function]:
+def count_option(name: str, default: int | None, text: str, most: int | None = None) -> Callable[[Function], Function]:
     """Give a command an option whose value is a positive whole number."""
     shown = "" if default is None else f" (default: {default})"
-    return click.option(name, type=Count(), default=default, help=f"{text}{shown}.")
+    return click.option(name, type=Count(most), default=default, help=f"{text}{shown}.")
+
+
+def _check_results(ctx: click.Context, param: click.Parameter, value: Path) -> Path:
+    """Refuse a folder that was named and is not there. A training makes its folder; all others only read runs."""
+    named = ctx.get_parameter_source("results") is ParameterSource.COMMANDLINE
+    if named and ctx.info_name != "train" and not value.is_dir():
+        what = "not a folder" if value.exists() else "no such folder"
+        raise InputError(f"--results {value}: {what}; it is the folder that 'capsbench train' wrote to")
+    return value
 
 
 def _set_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:

@@ -16,6 +16,8 @@ import hashlib
 import json
 import logging
 import os
+import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,27 +30,89 @@ from capsbench.errors import InputError
 
 log = logging.getLogger(__name__)
 
+SECONDS_UNTIL_LEFT = 60.0  # since a file was written to, until it counts as left by a process that is gone
+
 _CHECKSUM = "checksum"
+# what run.yaml of a finished run has had in every version; without it, and without a right checksum, it is damaged
+_LASTING = (
+    "started", "finished", "commit", "versions", "machine", "config", "parameters", "epochs", "seconds",
+    "data.fingerprint", "data.train_images", "data.epoch_images", "data.unofficial",
+)  # fmt: skip
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser, where PyYAML has it, is five times as fast
 
 
 def write_whole(path: Path, write: Callable[[Path], Any], *, lasting: bool = False) -> None:
     """Let `write` fill a temporary file, then move it to its final name, so that readers see a whole file or none.
 
-    lasting: the content is on the disk before the name is, so that this holds after a power loss too.
+    lasting: the content is on the disk before the name is, so that this holds after a power loss too. What a process
+    that was killed left of an earlier attempt goes.
+
+    Raises:
+        OSError: the file cannot be written, with its final name, such as for a full disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        write(aside)
-        if lasting:
-            _sync(aside)
+        try:
+            write(aside)
+            if lasting:
+                _sync(aside)
+        except (OSError, RuntimeError) as error:
+            if (cause := _fault_of_the_disk(error)) is None:
+                raise
+            raise OSError(cause.errno, cause.strerror, str(path)) from error
         aside.replace(path)
+        sweep(path.parent, f".{path.name}.*.part")
         if lasting:
             with suppress(OSError):  # some network file systems know no such thing
                 _sync(path.parent)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _fault_of_the_disk(error: BaseException) -> OSError | None:
+    """Return the error of the operating system behind another one: torch raises its own for a full disk."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno is not None:
+            return found
+        found = found.__cause__ or found.__context__
+    return None
+
+
+def sweep(folder: Path, pattern: str = ".*.part") -> None:
+    """Remove what processes that were killed left of files that they were writing, see `write_whole`.
+
+    A file stays where a process of its number lives, or if it was written to within a minute: on a shared disk the
+    process may be another machine's.
+    """
+    for left in folder.glob(pattern):
+        number = left.name.split(".")[-2]
+        with suppress(OSError):  # another process was faster
+            if time.time() - left.stat().st_mtime > SECONDS_UNTIL_LEFT and not _lives(number):
+                left.unlink()
+
+
+def _lives(number: str) -> bool:
+    """Tell whether a process of this number runs on this machine."""
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
+
+
+@contextmanager
+def whole(path: Path, again: str = "train") -> Iterator[None]:
+    """Make InputError, which names the file, of what a parser raises for a torn one; `again`: what writes it anew."""
+    try:
+        yield
+    except (ValueError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile):
+        raise InputError(f"{path}: damaged; {again} the run again") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}; {again} the run again") from None
 
 
 def _sync(path: Path) -> None:
@@ -69,6 +133,10 @@ def sha256(path: Path) -> str:
     """Return the sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class DamagedRecord(InputError):
+    """run.yaml is cut, is no text, or lacks what every run.yaml has."""
 
 
 class RunFolder:
@@ -147,7 +215,7 @@ class RunFolder:
         """Remove what an earlier training left, so that old and new results cannot be mixed."""
         for path in (self.model_path, self.predictions_path, self.again_path, *self.path.glob("evaluations/*.json")):
             path.unlink(missing_ok=True)
-        for torn in self.path.glob(".*.part"):
+        for torn in (*self.path.glob(".*.part"), *self.path.glob("evaluations/.*.part")):
             torn.unlink(missing_ok=True)
 
     @contextmanager
@@ -160,6 +228,8 @@ class RunFolder:
         except Timeout:
             log.info("%s: another process is training this run; waiting for it to end", self.path)
             lock.acquire()
+        for folder in (self.path, self.path / "evaluations"):
+            sweep(folder)
         try:
             yield
         finally:
@@ -176,23 +246,45 @@ class RunFolder:
             return True
 
     def read_record(self) -> dict[str, Any] | None:
-        """Return run.yaml, or None where there is none."""
+        """Return run.yaml, or None where there is none. Raises InputError for one that is damaged or was changed."""
         if not self.record_path.exists():
             return None
+        if not self.record_path.is_file():  # opening a FIFO would wait for somebody to write into it
+            raise DamagedRecord(f"{self.record_path}: is no regular file; delete the folder and train the run again")
         try:
             text = self.record_path.read_text(encoding="utf-8")
             record = yaml.load(text, Loader=_LOADER)
-        except (yaml.YAMLError, UnicodeDecodeError):
+        except (yaml.YAMLError, ValueError, RecursionError):  # an odd date is a ValueError
             record = None
+        except OSError as error:
+            raise DamagedRecord(f"{self.record_path}: cannot be read: {error.strerror or error}") from None
         if not isinstance(record, dict) or not {"status", "digest"} <= record.keys():
-            raise InputError(f"{self.record_path}: damaged; delete the folder and train the run again")
+            raise self._damaged()
         checksum = record.pop(_CHECKSUM, None)
-        if checksum is not None and checksum != _checksum(text.rpartition(f"{_CHECKSUM}:")[0]):
+        changed = checksum is not None and checksum != _checksum(text.rpartition(f"{_CHECKSUM}:")[0])
+        cut = checksum is None and "files" in record  # which came with the checksum, and stands before it
+        if cut or ((changed or checksum is None) and _lacks_something(record)):
+            raise self._damaged()
+        if changed:
             raise InputError(
                 f"{self.record_path}: was changed since it was written; delete it and train the run again, which takes "
                 "what is finished from the checkpoint"
             )
         return record
+
+    def sound_record(self) -> dict[str, Any] | None:
+        """Return run.yaml, or None also where it is damaged: one damaged run must not stop the tables of all others.
+
+        Raises:
+            InputError: it was changed since it was written.
+        """
+        try:
+            return self.read_record()
+        except DamagedRecord:
+            return None
+
+    def _damaged(self) -> DamagedRecord:
+        return DamagedRecord(f"{self.record_path}: damaged; delete the folder and train the run again")
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write run.yaml, whose last line is a checksum of the others."""
@@ -206,6 +298,19 @@ class RunFolder:
         lines = [",".join(columns)]
         lines += [",".join("" if row[c] is None else repr(row[c]) for c in columns) for row in rows]
         write_whole(self.metrics_path, lambda aside: aside.write_text("\n".join(lines) + "\n"))
+
+
+def _lacks_something(record: Mapping[str, Any]) -> bool:
+    """Tell whether the record of a finished run lacks what each has."""
+    if record["status"] not in ("ok", "diverged"):
+        return False
+    for key in _LASTING:
+        node: Any = record
+        for part in key.split("."):
+            if not isinstance(node, Mapping) or node.get(part) is None:
+                return True
+            node = node[part]
+    return False
 
 
 def _checksum(content: str | Mapping[str, Any]) -> str:

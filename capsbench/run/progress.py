@@ -70,7 +70,7 @@ def _records(runs: Path) -> Iterator[tuple[str, float | None]]:
     paths = runs.glob("*/*/*/run.yaml") if keys is None else (runs / key / "run.yaml" for key in keys)
     for path in paths:
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8", errors="replace")  # a damaged one must not stop the others
         except OSError:  # not there yet, or gone since: the run starts again
             continue
         status, seconds = _STATUS.search(text), _SECONDS.search(text)

@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock
 
 from capsbench.run import store_contents as contents
-from capsbench.run.folder import write_whole
+from capsbench.run.folder import sweep, write_whole
 from capsbench.study import Run
 
 _LARGEST_BATCH = 900  # of metrics; MLflow's API takes 1000 metrics, parameters and tags together
@@ -71,6 +71,7 @@ class Store:
         self._file_lock = FileLock(results / ".mlflow.lock") if self.uri.startswith("sqlite:///") else None
         with self._lock():  # opening a store makes or migrates its tables, which two processes must not do at once
             file = results / "mlflow.db"
+            sweep(results, f".{file.name}.*.part")  # once there is a store, none is made aside that would do it
             if self.uri == sqlite_uri(file) and not file.exists():
                 # made aside: a process that is killed half-way must not leave half a store under the final name
                 write_whole(file, lambda aside: MlflowClient(sqlite_uri(aside)).search_experiments(max_results=1))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from capsbench.registry import MODELS, flat_options
-from capsbench.run.folder import RunFolder
+from capsbench.run.folder import RunFolder, whole
 from capsbench.study import Plan, Run
 
 FORMAT = 3  # of what is written: runs of an older format are replaced
@@ -45,7 +45,7 @@ def read_metrics(folder: RunFolder) -> list[dict[str, Any]]:
     if not folder.metrics_path.exists():
         return []
     folder.check(folder.metrics_path, folder.read_record() or {})
-    with folder.metrics_path.open(newline="") as file:
+    with whole(folder.metrics_path), folder.metrics_path.open(newline="") as file:
         return [{k: float(v) if v else None for k, v in row.items()} for row in csv.DictReader(file)]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from capsbench.run import store_contents as contents
-from capsbench.run.folder import RunFolder
+from capsbench.run.folder import DamagedRecord, RunFolder
 from capsbench.run.store import Store, cell_key, load_mlflow, milliseconds, store_uri, without_passwords
 from capsbench.run.store_contents import read_metrics
 from capsbench.study import Plan, Run
@@ -135,7 +135,7 @@ def track_study(plan: Plan, results: Path, *, models: bool = False) -> dict[str,
         models: log the trained networks too, those that the store does not have yet.
 
     Returns:
-        How many runs were absent, running, current or written.
+        How many runs were absent, damaged, running, current or written.
     """
     store = Store(results)
     found = store.all_runs(plan.study.name)
@@ -163,15 +163,21 @@ class _Seed:
     def __init__(self, run: Run, results: Path):
         self.run = run
         self.folder = RunFolder.of(results, run.study, run.key)
-        self.record = self.folder.read_record()
+        self.record: dict[str, Any] | None = None
+        self._without = "absent"
+        try:
+            self.record = self.folder.read_record()
+        except DamagedRecord as error:  # one damaged run must not stop the others
+            log.warning("%s", error)
+            self._without = "damaged"
         self.evaluated = contents.read_evaluations(self.folder, self.record) if self.record else {}
         self.run_id: str | None = None
         self.tags: Mapping[str, str] = {}
 
     @property
     def status(self) -> str:
-        """`absent`, or the status of run.yaml."""
-        return str(self.record["status"]) if self.record else "absent"
+        """`absent`, `damaged`, or the status of run.yaml."""
+        return str(self.record["status"]) if self.record else self._without
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -182,7 +188,7 @@ class _Seed:
         return contents.test_metrics(self.evaluated) | size
 
     def bring_up_to_date(self, store: Store, found: Sequence[Any]) -> str:
-        """Make the store agree with the folder -> `absent`, `running`, `current` or `written`."""
+        """Make the store agree with the folder -> `absent`, `damaged`, `running`, `current` or `written`."""
         if len(found) == 1:
             self.run_id, self.tags = found[0].info.run_id, found[0].data.tags
         if self.record is None or self.status == "running":
@@ -256,7 +262,7 @@ def _end_variant(store: Store, run_id: str, seeds: Sequence[_Seed]) -> None:
     statuses = {seed.status for seed in seeds}
     if "running" in statuses:
         return  # a new run is RUNNING
-    if "absent" in statuses:
+    if statuses & {"absent", "damaged"}:
         store.client.update_run(run_id, "SCHEDULED")
         return
     ends = [seed.record["finished"] for seed in seeds if seed.record and "finished" in seed.record]

@@ -83,11 +83,12 @@ class _Loader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:  # before mappings are merged into it, whose keys it may replace
             if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
-                found = key.value if isinstance(key, yaml.ScalarNode) else "that is a list or a mapping"
+                found = key.value[:30] if isinstance(key, yaml.ScalarNode) else "that is a list or a mapping"
                 problem = f"key {found} is not a word; put it in quotes"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"key '{key.value}' is there twice", problem_mark=key.start_mark)
+                problem = f"key '{key.value[:60]}' is there twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
         return node
 

@@ -1,6 +1,7 @@
 """From a study file to its runs: each experiment, variant, combination of a grid and seed, with checked options."""
 
 import itertools
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -213,12 +214,11 @@ def _cells(raw: dict[str, Any], path: Path, data: Data, experiment: str, base: s
         # a group before the options in it, whichever comes first in the file
         for key, value in sorted(zip(grid, values, strict=True), key=lambda axis: axis[0].count(".")):
             if key.startswith("training."):
+                _refuse_no_group(path, base, own, key, "training.")
                 own = _put(own, key.removeprefix("training.").split("."), value)
             else:
                 _refuse_twice(path, base, variant.get("options") or {}, options, key)
-                group = key.split(".")[0]
-                if group != key and group in options and options[group] is None:
-                    refuse(path, f"variants.{base}.grid.{key}", f"{group} is null here and has no options")
+                _refuse_no_group(path, base, options, key)
                 options = _put(options, key.split("."), value)
         axes = [(key.split(".")[-1], value, _names_suffice(grid[key])) for key, value in zip(grid, values, strict=True)]
         name = "-".join([base, *(_label(*axis) for axis in axes)])
@@ -252,6 +252,19 @@ def _refuse_twice(path: Path, base: str, given: Mapping[str, Any], options: Mapp
         refuse(path, f"variants.{base}.grid.{key}", "is in the grid twice: its group sets it as well; set it once")
 
 
+def _refuse_no_group(path: Path, base: str, options: Mapping[str, Any], key: str, within: str = "") -> None:
+    """Refuse a key of the grid that leads into what has no options: null, or a number where a group should be."""
+    node: Any = options
+    *groups, _ = key.removeprefix(within).split(".")
+    for group in groups:
+        if group not in node or isinstance(node[group], str):  # a bare name becomes a group
+            return
+        node = node[group]
+        if not isinstance(node, Mapping):
+            found = json.dumps(node, default=str)[:60]
+            refuse(path, f"variants.{base}.grid.{key}", f"{group} is {found} here and has no options")
+
+
 def _holds(options: Mapping[str, Any], key: str) -> bool:
     node: Any = options
     for part in key.split("."):
@@ -266,7 +279,7 @@ def _put(options: Mapping[str, Any], keys: list[str], value: Any) -> dict[str, A
     key, *inner = keys
     if not inner:
         return {**options, key: value}
-    group = options.get(key) or {}
+    group = options.get(key, {})
     group = {"name": group} if isinstance(group, str) else group
     return {**options, key: _put(group, inner, value)}
 

@@ -59,7 +59,10 @@ def write_project(target: Path) -> list[Path]:
     for name, source in contents.items():
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(source.read_bytes())
+        try:
+            path.write_bytes(source.read_bytes())
+        except OSError as error:  # a full disk names no file
+            raise OSError(error.errno, error.strerror, str(path)) from None
         written.append(path)
     return written
 

@@ -1,10 +1,16 @@
+import os
+
 import pandas as pd
 import pytest
 from studies import NOVEL
 
 from capsbench.analysis.collect import NUMBERS as ALL_NUMBERS
 from capsbench.analysis.collect import collect, learning_curves, read_runs, runs_of_plan, write_runs
+from capsbench.analysis.correct_bits import read_predictions
+from capsbench.analysis.measures import read_measures
+from capsbench.analysis.report import summarise_provenance
 from capsbench.errors import InputError
+from capsbench.run.folder import RunFolder
 
 UNOFFICIAL = ("train-dat.mat: md5 12, the official file's is 34", "test-dat.mat: md5 5, the official file's is 6")
 NUMBERS = ["test_error", "test_images", "squared_error", "parameters", "seconds", "epochs", "images_per_second"]
@@ -294,3 +300,31 @@ def test_where_training_stopped_is_at_the_end_of_the_row(make_plan, write_run, r
 def test_a_record_without_a_word_about_chance_is_not_stuck(plan, write_run, results):
     write_run(plan.runs[0])
     assert collect(plan, results)["stuck_at_chance"][0] is False
+
+
+@pytest.mark.parametrize("damage", ["not UTF-8", "cut", "without a key"])
+def test_one_damaged_run_is_said_and_the_others_stand(mixed, results, caplog, damage):
+    path = RunFolder.of(results, mixed.study.name, mixed.runs[0].key).record_path
+    content = path.read_bytes()
+    changes = {
+        "not UTF-8": content + b"\xff", "cut": content[: len(content) // 2],
+        "without a key": content.replace(b"parameters: 1234567\n", b""),
+    }  # fmt: skip
+    path.write_bytes(changes[damage])
+    caplog.set_level("INFO", "capsbench")
+    frame = collect(mixed, results)
+    assert list(frame["status"]) == [
+        "damaged", "diverged", "failed", "interrupted", "missing", "missing", "missing", "ok", "ok",
+    ]  # fmt: skip
+    assert caplog.messages == [f"{path}: damaged; delete the folder and train the run again"]
+    assert pd.isna(frame.loc[0, "test_error"]) and frame.loc[7, "test_error"] == 2.0
+    assert len(set(learning_curves(mixed, results)["seed"])) == 2
+    assert read_measures(mixed, results).keys().isdisjoint({mixed.runs[0].key})
+    assert mixed.runs[0].key not in read_predictions(mixed, results).right
+    assert summarise_provenance(mixed, results)["commit"]
+
+
+def test_a_fifo_is_no_table_of_runs(tmp_path):
+    os.mkfifo(tmp_path / "runs.csv")
+    with pytest.raises(InputError, match=r"runs\.csv: is no runs\.csv: it is a FIFO"):
+        read_runs(tmp_path / "runs.csv")

@@ -1,3 +1,9 @@
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from small_project import KEYS, capsbench
 
@@ -29,6 +35,8 @@ from capsbench.cli import main
         (["config", "show", "small", "--speeds", "nosuch.csv"], ["nosuch.csv", "capsbench bench networks"]),
         (["config", "show", "small", "--speeds", "configs/small.yaml"], ["configs/small.yaml", "not a file of"]),
         (["bench", "--batch", "0"], ["--batch", "'0' is not a positive whole number"]),
+        (["bench", "--threads", "999999"], ["--threads", "999999 is more than 1,024"]),
+        (["bench", "--batch", "9" * 5000], ["--batch", "9 is more than 1,000,000,000"]),
         (["bench", "--device", "tpu"], ["'tpu'", "cpu", "cuda"]),
         (
             ["models", "capsnte"],
@@ -120,3 +128,48 @@ def test_a_path_that_cannot_be_written_is_one_line(capsys, option):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "configs/small.yaml" in err
+
+
+@pytest.mark.parametrize("command", ["tables", "plots", "report", "track", "reference"])
+def test_a_folder_of_results_that_was_named_and_is_not_there_is_said_and_not_made(capsys, command):
+    assert main([command, "small", "--results", "TYPO"]) == 2
+    assert capsys.readouterr().err.startswith("capsbench: --results TYPO: no such folder; ")
+    assert not Path("TYPO").exists()
+
+
+def test_a_fifo_for_messages_that_nobody_reads_is_said_and_not_waited_for(capsys):
+    os.mkfifo("messages")
+    assert main(["config", "show", "small", "--log", "messages"]) == 2
+    assert capsys.readouterr().err == "capsbench: --log messages: cannot be written: nobody reads from this FIFO\n"
+
+
+def test_a_folder_for_messages_is_said(capsys):
+    assert main(["config", "show", "small", "--log", "/"]) == 2
+    assert capsys.readouterr().err == "capsbench: --log /: cannot be written: Is a directory\n"
+
+
+@pytest.fixture
+def full_disk(tmp_path) -> Iterator[Path]:
+    """A folder on a file system of 16 kB."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mount.returncode:
+        pytest.skip("a small file system can be mounted by root alone")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.skipif(shutil.which("mount") is None, reason="no mount here")
+def test_a_full_disk_is_one_line_that_names_the_file(capsys, full_disk):
+    assert main(["init", str(full_disk / "project")]) == 1
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert line.startswith(f"capsbench: {full_disk}/project/") and line.endswith(": No space left on device\n")
+    (full_disk / "results").mkdir()
+    assert main(["tables", "small", "--results", str(full_disk / "results")]) == 1
+    assert capsys.readouterr().err == f"capsbench: {full_disk}/results/small/runs.csv: No space left on device\n"
+    assert main(["config", "show", "small", "--log", str(full_disk / "log")]) == 0
+    assert capsys.readouterr().err.startswith(f"capsbench: --log {full_disk}/log: cannot be written any more: ")

@@ -1,16 +1,19 @@
 import csv
+import errno
 import json
 import logging
 import multiprocessing
 import os
 import queue
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from capsbench.errors import InputError
 from capsbench.run.checkpoint import save_tensors
-from capsbench.run.folder import RunFolder, write_json, write_whole
+from capsbench.run.folder import DamagedRecord, RunFolder, write_json, write_whole
 
 
 @pytest.fixture
@@ -165,3 +168,114 @@ def test_the_lock_is_given_back_when_training_fails(folder, caplog):
     with folder.locked():
         pass
     assert caplog.messages == []  # it did not wait
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("unexpected pos 9 vs 8")]
+)
+def test_a_full_disk_is_said_with_the_final_name(tmp_path, error):
+    """np.savez names no file, and torch raises an error of its own in the place of that of the disk."""
+
+    def fail(aside: Path) -> None:
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError:
+            raise error from None
+
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        write_whole(tmp_path / "model.pt", fail)
+    assert caught.value.filename == str(tmp_path / "model.pt")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_torch_on_a_full_disk_names_the_file(tmp_path):
+    path = tmp_path / "model.pt"
+    (tmp_path / f".model.pt.{os.getpid()}.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        save_tensors(path, {"weight": torch.zeros(100_000)})
+    assert caught.value.filename == str(path)
+    assert names_in(tmp_path) == []
+
+
+def leave(path: Path, number: int, age: float = 100.0) -> Path:
+    """What a process of a number left of a file that it was writing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    left = path.with_name(f".{path.name}.{number}.part")
+    left.write_text("ha")
+    os.utime(left, (time.time() - age, time.time() - age))
+    return left
+
+
+NOBODY = 2**22 + 1  # above the largest number that Linux gives a process
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
+    path = tmp_path / "runs.csv"
+    gone, living, fresh = leave(path, NOBODY), leave(path, os.getppid()), leave(path, NOBODY + 1, age=1)
+    other = leave(tmp_path / "plots.csv", NOBODY)
+    write_whole(path, lambda aside: aside.write_text("new"))
+    assert not gone.exists()
+    assert living.exists() and fresh.exists() and other.exists()
+
+
+def test_what_a_killed_training_or_evaluation_left_goes_with_the_next_training(folder):
+    paths = [folder.predictions_path, folder.evaluation_path("accuracy")]
+    old = [leave(path, NOBODY) for path in paths]
+    with folder.locked():
+        assert not any(path.exists() for path in old)
+        fresh = [leave(path, NOBODY, age=0) for path in paths]
+        folder.forget_results()
+        assert not any(path.exists() for path in fresh)
+
+
+RECORD = {
+    "status": "ok", "digest": "0" * 16, "started": "2026-01-01T00:00:00Z", "commit": "c", "versions": {}, "machine": {},
+    "config": {}, "data": {"fingerprint": "f", "train_images": 1, "epoch_images": 1, "unofficial": []},
+    "parameters": 1, "epochs": 1, "seconds": 1.5, "finished": "2026-01-01T00:00:02Z", "files": {"model.pt": "0" * 64},
+    "tracking_seconds": 0.5,
+}  # fmt: skip
+
+
+def test_a_record_that_is_cut_anywhere_is_damaged(folder):
+    folder.write_record(RECORD)
+    whole = folder.record_path.read_bytes()
+    assert folder.sound_record() == RECORD
+    before_checksums = whole.index(b"files:")  # cut there it is as a version without checksums wrote it
+    for size in set(range(len(whole.rstrip()))) - {before_checksums - 1, before_checksums}:
+        folder.record_path.write_bytes(whole[:size])
+        with pytest.raises(DamagedRecord, match=r"run\.yaml: damaged; delete the folder and train the run again"):
+            folder.read_record()
+        assert folder.sound_record() is None
+
+
+@pytest.mark.parametrize("key", [key for key in RECORD if key not in ("files", "tracking_seconds")])
+def test_a_record_that_lacks_a_key_is_damaged(folder, key):
+    folder.write_record(RECORD)
+    lines = folder.record_path.read_text().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if line.startswith(f"{key}:"))
+    last = next(number for number in range(first + 1, len(lines)) if lines[number][0] not in " -")
+    folder.record_path.write_text("".join(lines[:first] + lines[last:]))
+    with pytest.raises(DamagedRecord, match=r"run\.yaml: damaged"):
+        folder.read_record()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"", b"- a", b"a: 2026-99-99", b"[" * 5000, b"a: &a [*a]"])
+def test_a_record_that_is_none_is_damaged(folder, content):
+    folder.path.mkdir(parents=True)
+    folder.record_path.write_bytes(content)
+    assert folder.sound_record() is None
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_fifo_or_folder_in_the_place_of_a_record_is_said_and_not_waited_for(folder, make):
+    folder.path.mkdir(parents=True)
+    make(folder.record_path)
+    with pytest.raises(DamagedRecord, match=r"run\.yaml: is no regular file"):
+        folder.read_record()
+
+
+def test_a_record_that_was_changed_is_not_taken_for_one_that_is_damaged(folder):
+    folder.write_record(RECORD)
+    folder.record_path.write_text(folder.record_path.read_text().replace("epochs: 1", "epochs: 2"))
+    with pytest.raises(InputError, match="was changed since it was written"):
+        folder.sound_record()

@@ -12,6 +12,8 @@ from small_runs import run_of
 from capsbench.analysis.collect import collect, learning_curves
 from capsbench.analysis.correct_bits import read_predictions
 from capsbench.analysis.measures import read_measures
+from capsbench.analysis.plots.curves import read_curves
+from capsbench.analysis.plots.reconstructions import plot_reconstructions
 from capsbench.errors import InputError
 from capsbench.evaluation import evaluate
 from capsbench.run.checkpoint import load_tensors
@@ -171,3 +173,20 @@ def test_files_of_before_checksums_are_read(plan, results):
     assert not {"files", "checksum"} & first.read_record().keys()
     assert refusing(plan, results) == set()
     assert collect(plan, results)["status"].tolist() == ["ok", "ok"]
+
+
+DRAWN = {
+    "predictions.npz": lambda plan, results, runs: plot_reconstructions(plan, results, runs),
+    "metrics.csv": lambda plan, results, runs: read_curves(plan, results, runs),
+}
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe"])
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_torn_file_of_before_checksums_is_named_too(plan, results, name, content):
+    folder, runs = folders(plan, results)[0], collect(plan, results)
+    text = re.sub(r"\nchecksum: .*\n", "\n", folder.record_path.read_text())
+    folder.record_path.write_text(re.sub(r"\nfiles:\n(  .*\n)+", "\n", text))
+    (folder.path / name).write_bytes(content)
+    with pytest.raises(InputError, match=rf"{name}: damaged; (train|evaluate) the run again"):
+        DRAWN[name](plan, results, runs)

@@ -47,3 +47,9 @@ def test_runs_that_left_the_study_are_not_counted(study):
     assert (found.planned, found.ended, found.running, found.failed) == (3, 1, 1, 0)
     assert found.seconds_left == pytest.approx(60 * 2)
     assert study_progress(folder, 3).ended == 2  # nothing is known of the plan any more
+
+
+def test_a_run_that_is_no_text_stops_no_other(tmp_path):
+    (tmp_path / "study/runs/e/v/seed0").mkdir(parents=True)
+    (tmp_path / "study/runs/e/v/seed0/run.yaml").write_bytes(b"status: ok\nseconds: 2.5\n\xff")
+    assert study_progress(tmp_path / "study", 2).ended == 1

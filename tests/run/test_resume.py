@@ -1,5 +1,6 @@
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -171,3 +172,55 @@ def test_run_yaml_is_readable_yaml_with_a_status_at_every_moment(tmp_path):
 
     go(run, tmp_path / "r", reached=look)
     assert seen == ["running"] * 3
+
+
+KILLS = 6
+
+
+@pytest.mark.slow
+def test_a_series_of_kills_changes_nothing(tmp_path):
+    """At moments drawn from a fixed seed, from before the first checkpoint to the middle of a write."""
+    run, rng = run_of(tmp_path, "cnn_matched", epochs=60), random.Random(0)
+    study = tmp_path / "study.yaml"
+    study.write_text(study.read_text()[:-1] + ', "tracking": false}')
+    folder = RunFolder.of(tmp_path / "r", run.study, run.key)
+    command = [sys.executable, "-m", "capsbench", "train", str(study), run.key]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    reached = 0
+    for number in range(KILLS):
+        before = written(folder.checkpoint_path)
+        process = subprocess.Popen(
+            [*command, "--results", str(tmp_path / "r")], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        if reached:
+            assert f"continues after epoch {reached}" in process.stdout.readline()
+        watched = folder.checkpoint_path if number else folder.record_path
+        deadline = time.monotonic() + 60
+        while written(watched) in (0, before) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.1))
+        process.kill()
+        process.communicate()
+        record = folder.read_record()  # whole, whenever the kill came
+        assert record is not None and record["status"] in ("running", "ok")
+        if folder.checkpoint_path.exists():
+            saved = torch.load(folder.checkpoint_path, weights_only=True)["progress"]
+            assert saved["epoch"] >= reached
+            reached = saved["epoch"]
+            assert len(saved["rows"]) == reached
+        if folder.metrics_path.exists():
+            assert 0 <= reached - len(metrics(folder)) <= 1  # written after the checkpoint
+        if record["status"] == "ok":
+            break
+    assert reached
+    assert go(run, tmp_path / "r")[0] == "ok"
+    _, whole = go(run, tmp_path / "whole")
+    assert metrics(folder) == metrics(whole)
+    assert same_weights(weights(folder), weights(whole))
+    assert not list((tmp_path / "r").rglob(".*.part"))
+
+
+def written(path) -> int:
+    """When a file was written to; 0 where there is none."""
+    return path.stat().st_mtime_ns if path.exists() else 0

@@ -287,8 +287,13 @@ def test_an_experiment_that_another_run_made_meanwhile_is_taken(plan, results):
 
 def test_a_store_that_was_being_made_when_its_process_died_is_made_anew(plan, tmp_path):
     (tmp_path / "r").mkdir()
-    (tmp_path / "r/.mlflow.db.123.part").write_bytes(b"half a store")
+    half = tmp_path / f"r/.mlflow.db.{2**22 + 1}.part"  # above the largest number that Linux gives a process
+    half.write_bytes(b"half a store")
     Store(tmp_path / "r")
+    assert half.exists()  # its process may be another machine's
+    os.utime(half, (time.time() - 100, time.time() - 100))
+    Store(tmp_path / "r")
+    assert not half.exists()
     train(plan.runs[0], tmp_path / "r", NOWHERE)
     assert set(logged(tmp_path / "r", plan)[0]) == {plan.runs[0].key}
 
@@ -335,3 +340,14 @@ def test_logging_waits_for_nothing(plan, results):
 def test_the_tracker_that_does_nothing_makes_no_store(plan, tmp_path):
     train(plan.runs[0], tmp_path / "r", NOWHERE, tracking=False)
     assert not (tmp_path / "r/mlflow.db").exists()
+
+
+def test_one_damaged_run_is_said_and_the_others_are_tracked(plan, results, caplog):
+    for run in plan.runs[:2]:
+        record = {"status": "failed", "digest": run.digest, "started": "2026-01-01T00:00:00Z", "commit": "x"}
+        RunFolder.of(results, run.study, run.key).write_record(record)
+    path = RunFolder.of(results, plan.study.name, plan.runs[0].key).record_path
+    path.write_bytes(b"\xff\xfe")
+    assert track_study(plan, results) == {"absent": 2, "damaged": 1, "written": 1}
+    assert f"{path}: damaged; delete the folder and train the run again" in caplog.messages
+    assert set(logged(results, plan)[0]) == {plan.runs[1].key}

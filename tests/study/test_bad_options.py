@@ -70,3 +70,22 @@ variants: {v: {model: capsnet, options: OPTIONS, grid: GRID}}
 def test_a_group_that_is_switched_off_has_no_options(path, options, grid):
     problem = problem_of(path, OFF.replace("OPTIONS", options).replace("GRID", grid))
     assert problem.startswith("variants.v.grid.decoder.weight: decoder is null here")
+
+
+@pytest.mark.parametrize(
+    ("options", "grid", "problem"),
+    [
+        ("{routing: 2}", "{routing.iterations: [1]}", "routing.iterations: routing is 2"),
+        ("{routing: 0}", "{routing.iterations: [1]}", "routing.iterations: routing is 0"),
+        ("{routing: [em]}", "{routing.iterations: [1]}", 'routing.iterations: routing is ["em"]'),
+        (
+            "{matched_to: {routing: 2}}",
+            "{matched_to.routing.iterations: [1]}",
+            "matched_to.routing.iterations: routing",
+        ),
+        ("{}", "{training.augmentation: [5], training.augmentation.shift: [1]}", "training.augmentation.shift: aug"),
+    ],
+)
+def test_what_is_no_group_has_no_options(path, options, grid, problem):
+    found = problem_of(path, OFF.replace("OPTIONS", options).replace("GRID", grid))
+    assert found.startswith(f"variants.v.grid.{problem}") and found.endswith("here and has no options")

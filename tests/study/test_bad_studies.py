@@ -238,3 +238,10 @@ def test_two_runs_of_one_name_are_refused(path, old, new):
 )
 def test_rare_bad_input_is_one_line_too(path, old, new):
     problem_of(path, STUDY.replace(old, new))
+
+
+@pytest.mark.parametrize("sign", ["\\r", "\\L", "\\e[31m", "\\x85", "\\0"])
+def test_what_cannot_be_printed_is_shown_as_it_would_be_typed(path, sign):
+    problem = problem_of(path, STUDY.replace("epochs: 2", f'"ep{sign}ochs": 2'))
+    assert problem.isprintable()
+    assert problem.startswith("training.ep\\") and "unknown key (did you mean 'epochs'?)" in problem

@@ -43,6 +43,8 @@ TEXTS = {
     "two documents": ("a: 1\n---\nb: 2", ["line 2", "another document"]),
     "a NUL": ("a: \0", ["not valid YAML"]),
     "a number for a key": ("a: 1\n2: 3", ["line 2", "key 2 is not a word", "quotes"]),
+    "a long number for a key": ("a: 1\n" + "7" * 900 + ": 3", ["line 2", "key 777", "is not a word"]),
+    "a long key twice": (f"{'k' * 500}: 1\n{'k' * 500}: 2", ["line 2", "kkk' is there twice"]),
     "a list for a key": ("? [a]\n: 1", ["line 1", "is not a word"]),
     "a key twice": ("a: 1\nb: {c: 1, c: 2}", ["line 2", "'c' is there twice"]),
     "nothing": ("", ["a study is a mapping"]),

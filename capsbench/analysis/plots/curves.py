@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from capsbench.analysis.plots.style import INK, Look
-from capsbench.run.folder import RunFolder
+from capsbench.run.folder import RunFolder, whole
 from capsbench.study import Plan
 
 MOST_LINES = 8
@@ -25,7 +25,8 @@ def read_curves(plan: Plan, results: Path | None, runs: pd.DataFrame) -> pd.Data
         if folder is None or not folder.metrics_path.exists():
             continue
         folder.check(folder.metrics_path, folder.read_record() or {})
-        frame = pd.read_csv(folder.metrics_path)
+        with whole(folder.metrics_path):
+            frame = pd.read_csv(folder.metrics_path)
         end = DIVERGED if row["status"] == "diverged" else STUCK if row.get("stuck_at_chance") is True else ""
         same = {name: row[name] for name in ("experiment", "variant", "label", "seed")}
         if len(frame):

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from capsbench.analysis.plots.panels import Panel, first_seeds, lay_out, nothing, title_of
 from capsbench.analysis.plots.style import INK, SMALL, WIDTH, styled
-from capsbench.run.folder import RunFolder
+from capsbench.run.folder import RunFolder, whole
 from capsbench.study import Plan
 
 _LEFT, _RIGHT = 0.78, 0.17  # inches beside the images
@@ -50,7 +50,7 @@ def plot_reconstructions(plan: Plan, results: Path | None, runs: pd.DataFrame) -
     for row, path in first_seeds(runs, lambda key: RunFolder.of(results, plan.study.name, key).predictions_path):
         folder = RunFolder(path.parent)
         folder.check(path, folder.read_record() or {})
-        with np.load(path) as arrays:
+        with whole(path, "evaluate"), np.load(path) as arrays:
             if "sample_reconstructions" in arrays:
                 title = f"{title_of(plan, row['experiment'], runs)}: {row['label']}, seed {row['seed']}"
                 found.append(_read(title, arrays))

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from capsbench.analysis.plots.panels import Panel, first_seeds, lay_out, nothing, title_of
 from capsbench.analysis.plots.style import SMALL, WIDTH, styled
-from capsbench.run.folder import RunFolder
+from capsbench.run.folder import RunFolder, whole
 from capsbench.study import Plan
 
 MODEL = "scae"
@@ -28,7 +28,8 @@ def plot_templates(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
         folder = RunFolder(path.parent)
         folder.check(path, folder.read_record() or {})
         title = f"{title_of(plan, row['experiment'], runs)}: {row['label']}, seed {row['seed']}"
-        found.append((title, read_templates(path, float(models[row["key"]].options["template_gain"]))))
+        with whole(path):
+            found.append((title, read_templates(path, float(models[row["key"]].options["template_gain"]))))
     if not found:
         return nothing(f"no finished run of {MODEL}")
     note = "Each square: the template of a part times its mask, each through the logistic function."
