@@ -80,4 +80,4 @@ lock: $(VENV)/.dev
 		--generate-hashes --constraints requirements.txt --no-header --no-annotate --output-file requirements-dev.txt
 
 clean:
-	rm -rf .snakemake dist htmlcov site results/quick
+	rm -rf dist htmlcov site results/quick

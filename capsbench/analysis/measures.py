@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from capsbench.errors import InputError
-from capsbench.run.folder import RunFolder, write_whole
+from capsbench.run.folder import ABOUT, RunFolder, write_whole
 from capsbench.study import Plan
 
 NAME = "measures.json"
 IN_RUNS = ("accuracy", "familiar", "reconstruction")  # protocols whose numbers are columns of runs.csv
 
-_ABOUT = ("training_started", "commit", "weights", "code")
 Measures = Mapping[str, Mapping[str, Mapping[str, Any]]]  # key of a run -> protocol -> result
 
 
@@ -43,7 +42,7 @@ def read_measures(plan: Plan, results: Path) -> Measures:
         for name in wanted[run.experiment]:
             result = folder.read_evaluation(name, record)
             if result.get("status") in ("ok", "not applicable"):
-                kept = {key: value for key, value in result.items() if key not in _ABOUT}
+                kept = {key: value for key, value in result.items() if key not in ABOUT}
                 found.setdefault(run.key, {})[name] = kept
     return found
 

@@ -1,7 +1,7 @@
 """Runs, trained and evaluated again from their run.yaml, and compared number by number with what they came to."""
 
 import csv
-import tempfile
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +14,14 @@ from capsbench.evaluation import evaluate
 from capsbench.registry import PROTOCOLS, Options
 from capsbench.run import provenance
 from capsbench.run.code_version import training_sources
-from capsbench.run.folder import RunFolder
+from capsbench.run.device import describe, device_for
+from capsbench.run.folder import ABOUT, RunFolder
 from capsbench.run.load import FINISHED, configuration
 from capsbench.run.train import train
 from capsbench.study import Plan, Run, load_plan
 from capsbench.study.shipped import find_study
 
 TIMES = ("seconds", "images_per_second")  # columns of metrics.csv that no two trainings have in common
-_ABOUT = ("commit", "training_started", "weights", "code")  # of an evaluation, which differ by nature
 _MOST_NAMED = 3
 
 
@@ -30,7 +30,7 @@ class Reproduction:
     """What came of a run that was made again.
 
     Attributes:
-        numbers: how many numbers were compared.
+        numbers: how many values were compared.
         differences: in words, one per file that differs; empty where every number is the same.
         causes: what else differs: versions, machine, code, data.
         left_out: protocols that were not measured again, with the reason.
@@ -47,7 +47,7 @@ class Reproduction:
         """Return the result as lines for people."""
         aside = [f"  not repeated: {each}" for each in self.left_out]
         if not self.differences:
-            same = f"{key}: the same, {self.numbers} numbers, trained again {self.trained}"
+            same = f"{key}: the same, {self.numbers} values, trained again {self.trained}"
             return [same + (f", with another {'; '.join(self.causes)}" if self.causes else ""), *aside]
         causes = "; ".join(self.causes) or "nothing: versions, processor, code and data are those of before"
         found = [f"  {line}" for line in self.differences]
@@ -69,8 +69,13 @@ def found_runs(where: str, keys: Sequence[str], results: Path, aside: Path) -> d
     path = Path(where)
     if (path / "run.yaml").exists():
         folders = {"/".join(path.resolve().parts[-3:]): RunFolder(path)}
+    elif (path / "runs").is_dir():
+        records = sorted(path.glob("runs/*/*/*/run.yaml"))
+        folders = {"/".join(record.parts[-4:-1]): RunFolder(record.parent) for record in records}
     elif (path / KEPT).exists():
         folders = _kept(path, aside)
+    elif (path / "runs.csv").exists():
+        raise InputError(f"{where}: has no {KEPT}, as references of before had none: no run of it can be made again")
     else:
         plan = load_plan(find_study(where))
         folders = {run.key: RunFolder.of(results, run.study, run.key) for run in plan.runs}
@@ -78,9 +83,9 @@ def found_runs(where: str, keys: Sequence[str], results: Path, aside: Path) -> d
         if key not in folders:
             raise InputError(f"{where}: no run '{key}'")
     chosen = {key: folder for key, folder in folders.items() if not keys or key in keys}
-    finished = {key: f for key, f in chosen.items() if (f.read_record() or {}).get("status") in FINISHED}
+    finished = {key: f for key, f in chosen.items() if (f.sound_record() or {}).get("status") in FINISHED}
     if not finished or (keys and len(finished) < len(chosen)):
-        missing = next(key for key in chosen if key not in finished)
+        missing = next((key for key in chosen if key not in finished), "no run")
         raise InputError(f"{where}: {missing} is not finished, so there is nothing to compare with")
     return finished
 
@@ -88,8 +93,8 @@ def found_runs(where: str, keys: Sequence[str], results: Path, aside: Path) -> d
 def _kept(reference: Path, aside: Path) -> dict[str, RunFolder]:
     """Unpack the run folders that a reference kept."""
     plan: Plan = load_plan(reference / "study.yaml")
-    aside.mkdir(parents=True, exist_ok=True)
-    unpacked = Path(tempfile.mkdtemp(prefix=".kept-", dir=aside))
+    unpacked = aside / ".kept" / plan.study.name
+    shutil.rmtree(unpacked, ignore_errors=True)
     keys = unpack_runs(plan, reference / KEPT, unpacked)
     return {run.key: RunFolder.of(unpacked, plan.study.name, run.key) for run in plan.runs if run.key in keys}
 
@@ -99,20 +104,24 @@ def reproduce_run(folder: RunFolder, aside: Path, root: Path) -> Reproduction:
 
     Args:
         folder: of the finished run; it needs no weights.
-        aside: the folder of results of the training that is made now; one that is there already goes on.
+        aside: where it is made now, below STUDY/RUN; what an interrupted call left there goes on.
         root: the folder of raw data.
 
     Raises:
-        InputError: run.yaml or an evaluation is damaged, or of another version of the package.
+        InputError: run.yaml or an evaluation is damaged, or of another version of the package, or the run is in
+            `aside` itself.
         RunError: a fault of the machine.
     """
     before = folder.read_record() or {}
     run = configuration(folder, before)
     protocols, left_out = _protocols(folder, before)
-    _leave_matched(run, before, aside)
-    train(run, aside, root, tracking=False, sharing=False)
-    evaluate(run, aside, root, protocols)
+    aside = aside / run.study / run.key.replace("/", "-")  # a folder of results of its own
     again = RunFolder.of(aside, run.study, run.key)
+    if aside.resolve() in folder.path.resolve().parents:
+        raise InputError(f"{folder.path}: is a run that was made again itself; take another folder with --into")
+    _leave_matched(run, before, aside)
+    train(run, aside, root, tracking=False, sharing=False, again=_is_of_another_machine(again, run))
+    evaluate(run, aside, root, protocols)
     now = again.read_record() or {}
 
     differences, numbers = [], 0
@@ -153,12 +162,19 @@ def _leave_matched(run: Run, record: Mapping[str, Any], aside: Path) -> None:
     if not match:
         return
     other = RunFolder.of(aside, run.study, match["run"])
-    if other.record_path.exists():
-        return
     started = record["started"]
     other.write_record({"status": "ok", "digest": run.matched_digest, "started": started, "seed": run.seed})
     found = {"status": "ok", "error": match["familiar_error"], "training_started": started}
     other.write_evaluation("familiar", found)
+
+
+def _is_of_another_machine(again: RunFolder, run: Run) -> bool:
+    """Tell whether what an earlier call left was made with other versions, or elsewhere, than would be used now."""
+    found = again.sound_record()
+    if found is None or found["status"] not in FINISHED:
+        return False
+    here = describe(device_for(run.training.device))
+    return bool(found["versions"] != provenance.versions() or found["machine"]["device"] != here)
 
 
 def _metrics(folder: RunFolder) -> dict[str, Any]:
@@ -177,7 +193,7 @@ def _numbers(found: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of an evaluation by their dotted names."""
     if isinstance(found, Mapping):
         for key, value in found.items():
-            if path or key not in _ABOUT:
+            if path or key not in ABOUT:
                 yield from _numbers(value, f"{path}.{key}" if path else key)
     elif isinstance(found, list):
         for place, value in enumerate(found):
@@ -188,7 +204,7 @@ def _numbers(found: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Say how many values differ, and name the first."""
-    names = [name for name in dict.fromkeys([*then, *now]) if then.get(name) != now.get(name)]
+    names = [name for name in dict.fromkeys([*then, *now]) if repr(then.get(name)) != repr(now.get(name))]  # of NaN too
     if not names:
         return ""
     shown = [f"{name} {then.get(name, 'nothing')}, now {now.get(name, 'nothing')}" for name in names[:_MOST_NAMED]]
@@ -201,12 +217,12 @@ def _causes(run: Run, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iter
     for group in ("versions", "machine", "precision"):
         then, today = before.get(group) or {}, now.get(group) or {}
         for name in dict.fromkeys([*then, *today]):
-            if then.get(name) != today.get(name):
+            if name != "memory_kept" and then.get(name) != today.get(name):
                 yield f"{name} ({then.get(name, 'none')}, now {today.get(name, 'none')})"
     if before.get("code") != now.get("code"):
         then, today = before.get("sources") or {}, training_sources(run)
         files = [name for name in sorted(then.keys() | today.keys()) if then.get(name) != today.get(name)]
-        named = f"{', '.join(files)}: " if then else ""
+        named = f"{', '.join(files)}: " if then and files else ""
         yield f"code ({named}{provenance.short(before.get('commit'))}, now {provenance.short(now.get('commit'))})"
     if run.digest != before["digest"]:
         yield "the configuration, which this version reads otherwise"

@@ -215,7 +215,9 @@ def _trained(plan: "Plan", results: Path) -> "list[Run]":
     states = {state.key: state for state in run_states(plan, results)}
     trained = [run for run in plan.runs if not states[run.key].trains]
     if not trained:
-        raise InputError(f"{plan.path}: no run of it is trained yet; run 'snakemake --configfile {plan.path}' first")
+        raise InputError(f"{plan.path}: no run is trained as the study has it now; 'capsbench status' says why")
+    if len(trained) < len(plan.runs):
+        log.info(f"{len(plan.runs) - len(trained)} runs are not trained as the study has them now, and are left out")
     return trained
 
 

@@ -1,4 +1,4 @@
-"""The commands about the runs of a study: what became of them, what would run, once more, away with them."""
+"""The commands about the runs of a study: what became of them, what would run, train them again, delete them."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from capsbench import load_study
-from capsbench.cli.options import PATH, results_option, study_argument
+from capsbench.cli.options import PATH, common_options, results_option, study_argument
 from capsbench.errors import InputError, RunError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ log = logging.getLogger("capsbench.cli")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _QUIET_STATES = ("done", "missing")  # need no line of their own
-_MOST_SHOWN = 20  # files that clean lists
+_MOST_SHOWN = 20  # paths that clean lists
 
 
 def _selected(function: Function) -> Function:
@@ -67,20 +67,21 @@ def status(study: str, as_json: bool, each_run: bool, results: Path, **chosen: S
 def plan_runs(study: str, targets: bool, results: Path, **chosen: Sequence[str]) -> None:
     """List what the next call of the workflow would train and evaluate, and about how long that takes.
 
-    `make study STUDY=FILE ONLY="--table s17-table1"` makes these runs alone.
+    A selection includes the runs that the selected ones need. `make study STUDY=FILE ONLY="--table sabour-table1"`
+    makes these runs only.
 
     Example: capsbench plan quick --experiment digits --variant capsnet
     """
     if targets:
         log.info(" ".join(_targets(study, results, chosen)))
         return
-    states = [state for state in _states(study, results, chosen) if state.is_open]
+    states = [state for state in _states(study, results, chosen, needed=True) if state.is_open]
     trained = sum(state.trains for state in states)
     measured = sum(not state.trains for state in states)
     if not states:
-        log.info("nothing to run: every run is finished and evaluated")
+        log.info("no run to train or evaluate")
         return
-    log.info(f"{trained} runs to train and evaluate, {measured} to evaluate alone")
+    log.info(f"{trained} runs to train and evaluate, {measured} to evaluate only")
     for line in _lines(states):
         log.info(line)
     if trained:
@@ -111,31 +112,36 @@ def reproduce(where: str, keys: tuple[str, ...], into: Path, results: Path) -> N
     log.info(f"{len(folders)} run{'s' if len(folders) > 1 else ''} to train again in {into}")
     different = 0
     for key, folder in folders.items():
-        found = reproduce_run(folder, into, data_root())
+        try:
+            found = reproduce_run(folder, into, data_root())
+        except (InputError, RunError) as error:  # the others go on
+            different += 1
+            log.error(f"{key}: cannot be made again: {error}")
+            continue
         different += bool(found.differences)
         for line in found.lines(key):
             log.info(line)
     if different:
-        raise RunError(f"{different} of {len(folders)} runs came out differently; the lines above say in what")
+        raise RunError(f"{different} of {len(folders)} runs are not as before; see the lines above")
 
 
 @click.command("redo")
-@click.argument("folders", metavar="RUN...", nargs=-1, required=True, type=PATH, help="Run folders.")
-@results_option
-def redo(folders: tuple[Path, ...], results: Path) -> None:
-    """Forget what runs have come to, so that the next call of the workflow trains them afresh.
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=PATH, help="Run folders.")
+@common_options
+def redo(folders: tuple[Path, ...]) -> None:
+    """Delete the results of runs, so that the next call of the workflow trains them afresh.
 
     Example: capsbench redo results/quick/runs/digits/capsnet/seed0
     """
     from capsbench.run.cleaning import forget
 
     for folder in forget(folders):
-        log.info(f"{folder}: forgotten; 'snakemake --cores all --configfile STUDY' trains it again")
+        log.info(f"{folder}: deleted; 'snakemake --cores all --configfile STUDY' trains it again")
 
 
 @click.command("clean")
 @study_argument
-@click.option("--orphans", is_flag=True, help="Only what the study has no more: runs, tables, plots, torn files.")
+@click.option("--orphans", is_flag=True, help="Only what the study has no more: runs, evaluations, tables, plots.")
 @click.option("--yes", is_flag=True, help="Ask no question.")
 @results_option
 def clean(study: str, orphans: bool, yes: bool, results: Path) -> None:
@@ -147,13 +153,17 @@ def clean(study: str, orphans: bool, yes: bool, results: Path) -> None:
     """
     from capsbench.analysis.tables import table_names
     from capsbench.run.cleaning import found_orphans, refuse_running, remove, size
+    from capsbench.run.owner import check_owner
 
     plan = load_study(study)
+    check_owner(plan, results)
     folder = results / plan.study.name
+    if folder.is_symlink():
+        raise InputError(f"{folder}: is a link; delete what it points to yourself, {folder.resolve()}")
     if orphans:
         paths = found_orphans(plan, results, table_names(plan))
     else:
-        refuse_running(plan, results)
+        refuse_running(folder)
         paths = [folder] if folder.exists() else []
     if not paths:
         log.info(f"{folder}: nothing to delete")
@@ -168,16 +178,21 @@ def clean(study: str, orphans: bool, yes: bool, results: Path) -> None:
             click.confirm(f"delete these, {total}?", abort=True)
         except click.Abort:
             raise InputError("nothing was deleted; --yes deletes without a question") from None
+    for path in paths:  # while the question was open a training may have begun
+        refuse_running(path)
     remove(paths)
     log.info(f"deleted, {total}")
 
 
-def _states(study: str, results: Path, chosen: "dict[str, Sequence[str]]") -> "list[RunState]":
-    from capsbench.run.selection import select
+def _states(study: str, results: Path, chosen: "dict[str, Sequence[str]]", needed: bool = False) -> "list[RunState]":
+    from capsbench.run.owner import check_owner
+    from capsbench.run.selection import select, with_needed
     from capsbench.run.status import run_states
 
     loaded = load_study(study)
-    keys = {run.key for run in select(loaded, **chosen)}
+    runs = select(loaded, **chosen)
+    keys = {run.key for run in (with_needed(loaded, runs) if needed else runs)}
+    check_owner(loaded, results)
     return [state for state in run_states(loaded, results) if state.key in keys]
 
 

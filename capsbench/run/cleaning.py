@@ -1,4 +1,4 @@
-"""Away with results: of runs that are to be made again, of a study, of what a study no longer has."""
+"""Deleting results: of runs that are to be trained again, of a study, of what a study no longer has."""
 
 import shutil
 from collections.abc import Iterable, Sequence
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from capsbench.errors import InputError
 from capsbench.run.folder import RunFolder
+from capsbench.run.owner import NAME as OWNER
 from capsbench.study import Plan
 
 
@@ -16,10 +17,10 @@ def forget(paths: Sequence[Path]) -> list[Path]:
         InputError: a path is no run folder, or its run is being trained; nothing is deleted then.
     """
     for path in paths:
-        if not (path / "run.yaml").exists() and path.resolve().parent.parent.parent.name != "runs":
-            raise InputError(f"{path}: no run here; runs are in results/STUDY/runs/EXPERIMENT/VARIANT/seedN")
         if not path.is_dir():
-            raise InputError(f"{path}: not there, so that the next call of the workflow trains it as it is")
+            raise InputError(f"{path}: nothing to delete: this run has not been trained")
+        if not _is_run(path):
+            raise InputError(f"{path}: no run here; runs are in results/STUDY/runs/EXPERIMENT/VARIANT/seedN")
         _refuse_running(path)
     for path in paths:
         remove(inner for inner in path.iterdir() if inner.name != ".lock")
@@ -27,8 +28,17 @@ def forget(paths: Sequence[Path]) -> list[Path]:
     return list(paths)
 
 
+def _is_run(path: Path) -> bool:
+    """Tell whether a folder is that of a run, whatever is left of it, and no other one of that name."""
+    parts = path.resolve().parts
+    named = len(parts) > 5 and parts[-4] == "runs" and parts[-1].startswith("seed")
+    return named and (path.resolve().parents[3] / OWNER).exists()
+
+
 def found_orphans(plan: Plan, results: Path, tables: Sequence[str]) -> list[Path]:
-    """Return what results/NAME has of runs, protocols, tables and plots that a study no longer has, and torn files.
+    """Return what results/NAME has of runs, protocols, tables and plots that a study no longer has.
+
+    What killed writers left of temporary files is swept by those who write there next, see `capsbench.run.folder`.
 
     Args:
         plan: the study.
@@ -49,15 +59,13 @@ def found_orphans(plan: Plan, results: Path, tables: Sequence[str]) -> list[Path
         lost += [path for path in found if path.stem not in protocols[run.experiment] and path.suffix != ".part"]
     for folder, names in (("tables", set(tables)), ("plots", set(plan.study.plots))):
         lost += [path for path in sorted((here / folder).glob("[!.]*")) if path.is_file() and path.stem not in names]
-    within = set(lost)
-    torn = [path for path in sorted(here.rglob(".*.part")) if not within.intersection(path.parents)]
-    return lost + torn
+    return lost
 
 
-def refuse_running(plan: Plan, results: Path) -> None:
-    """Raise InputError where a run of a study is being trained."""
-    for run in plan.runs:
-        _refuse_running(RunFolder.of(results, run.study, run.key).path)
+def refuse_running(folder: Path) -> None:
+    """Raise InputError where a run is being trained whose folder this is, or which results/NAME has."""
+    for path in (folder, *folder.glob("runs/*/*/*")):
+        _refuse_running(path)
 
 
 def remove(paths: Iterable[Path]) -> None:

@@ -60,7 +60,7 @@ def training_sources(run: Run) -> dict[str, str]:
     parts: dict[str, list[str]] = {}
     for module, name in _reachable(_roots("capsbench.run.train:train", *_chosen(run), *_of_data(run.data))):
         file = _modules()[module].relative_to(PACKAGE).as_posix()
-        parts.setdefault(file, []).append(_own_hash((module, name)))
+        parts.setdefault(file, []).append(_tree_hash((module, name)))
     return {file: hashlib.sha256("\n".join(sorted(parts[file])).encode()).hexdigest()[:8] for file in sorted(parts)}
 
 

@@ -53,6 +53,14 @@ def requested_gpus(device: str, elsewhere: bool = False) -> int:
     return int(device == "cuda" or (device == "auto" and (elsewhere or count_gpus() > 0)))
 
 
+def device_for(wanted: str) -> "torch.device":
+    """Return the kind of device that `cpu`, `cuda` or `auto` stands for here; of several GPUs the first."""
+    import torch
+
+    on_cpu = wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available())
+    return torch.device("cpu") if on_cpu else torch.device("cuda", 0)
+
+
 @contextmanager
 def claimed_device(wanted: str) -> Iterator["torch.device"]:
     """Claim the device to compute on: with several GPUs, the one that the fewest other runs hold.
@@ -70,7 +78,7 @@ def claimed_device(wanted: str) -> Iterator["torch.device"]:
     """
     import torch
 
-    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+    if device_for(wanted).type == "cpu":
         keep_memory()
         yield torch.device("cpu")
         return
@@ -80,7 +88,7 @@ def claimed_device(wanted: str) -> Iterator["torch.device"]:
         with FileLock(_lock_path("gpus")):  # one run at a time looks and chooses
             holders = [_holders(_gpu_name(index)) for index in range(torch.cuda.device_count())]
             index = min(range(len(holders)), key=lambda each: len(holders[each]))
-            place = next(number for number in range(MOST_HOLDERS) if number not in holders[index])
+            place = next(number for number in range(MOST_HOLDERS + 1) if number not in holders[index])
             held.enter_context(FileLock(_lock_path(f"gpu{_gpu_name(index)}-{place}")))
         yield torch.device("cuda", index)
 

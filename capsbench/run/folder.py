@@ -30,6 +30,8 @@ from capsbench.errors import InputError
 
 log = logging.getLogger(__name__)
 
+ABOUT = ("training_started", "commit", "weights", "code")  # of an evaluation: of which run, by which code
+
 SECONDS_UNTIL_LEFT = 60.0  # since a file was written to, until it counts as left by a process that is gone
 
 _CHECKSUM = "checksum"
@@ -213,25 +215,32 @@ class RunFolder:
 
     def forget_results(self) -> None:
         """Remove what an earlier training left, so that old and new results cannot be mixed."""
-        for path in (self.model_path, self.predictions_path, self.again_path, *self.path.glob("evaluations/*.json")):
+        for path in (self.model_path, self.predictions_path, *self.path.glob("evaluations/*.json")):
             path.unlink(missing_ok=True)
         for torn in (*self.path.glob(".*.part"), *self.path.glob("evaluations/.*.part")):
             torn.unlink(missing_ok=True)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Let one process at a time train this run; wait for a trainer that outlived a killed Snakemake."""
+    def locked(self, wait: bool = True) -> Iterator[bool]:
+        """Let one process at a time train this run; wait for a trainer that outlived a killed Snakemake.
+
+        Yields:
+            Whether the run is locked now; without `wait` it is not where another process trains it.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / ".lock")
         try:
             lock.acquire(blocking=False)
         except Timeout:
+            if not wait:
+                yield False
+                return
             log.info("%s: another process is training this run; waiting for it to end", self.path)
             lock.acquire()
         for folder in (self.path, self.path / "evaluations"):
             sweep(folder)
         try:
-            yield
+            yield True
         finally:
             lock.release()
 

@@ -20,9 +20,9 @@ from capsbench.data.tasks.stereo import NorbOptions, class_shares, view_of_test
 from capsbench.data.tasks.task import evaluation_batch, to_unit_range
 from capsbench.errors import InputError
 from capsbench.models import Network, build_model, predict, predicted_classes
-from capsbench.registry import flat_options
+from capsbench.registry import MODELS, flat_options
 from capsbench.run.checkpoint import load_tensors
-from capsbench.run.folder import RunFolder
+from capsbench.run.folder import ABOUT, RunFolder
 from capsbench.study import Data, Run, Training, catalogue
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _row(folder: RunFolder) -> dict[str, Any]:
 
 def _evaluations(folder: RunFolder, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Read the results of all protocols that belong to this training of the run."""
-    about = ("training_started", "weights", "code")
+    about = set(ABOUT) - {"commit"}
     return {
         protocol: {key: value for key, value in found.items() if key not in about}
         for protocol, found in folder.read_evaluations(record).items()
@@ -209,6 +209,7 @@ def configuration(folder: RunFolder, record: Mapping[str, Any]) -> Run:
         given = dict(config["data"])
         options = catalogue()[given["name"]].options(**given["options"])
         identity = {key: record.get(key, record["variant"]) for key in _IDENTITY}
+        MODELS.options(config["model"])(**config["options"])  # known to this version
         return Run(
             **identity,
             data=Data(**{**given, "options": options}),
@@ -218,7 +219,10 @@ def configuration(folder: RunFolder, record: Mapping[str, Any]) -> Run:
             matched_digest=config.get("matched_digest"),
         )
     except (KeyError, TypeError, ValueError, ValidationError) as error:
-        first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else f"{type(error).__name__} {error}"
+        first = f"{type(error).__name__} {error}"
+        if isinstance(error, ValidationError):
+            problem = error.errors()[0]
+            first = f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
         raise InputError(_of_another_version(folder, record, first)) from None
 
 

@@ -32,11 +32,13 @@ def finished_record(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]
 def has_other_data(folder: RunFolder, record: Mapping[str, Any]) -> bool:
     """Tell whether a run was trained on other images than the data of its experiment, as last prepared, has now."""
     try:
-        prepared = json.loads(folder.manifest_path.read_text(encoding="utf-8"))["train"]["fingerprint"]
+        manifest = json.loads(folder.manifest_path.read_text(encoding="utf-8"))
+        prepared = {"name": manifest["name"], "options": manifest["options"]}
+        asked = {key: record["config"]["data"][key] for key in prepared}
+        trained = record["data"]["fingerprint"]
+        return bool(prepared == asked and manifest["train"]["fingerprint"] != trained)
     except (OSError, ValueError, KeyError, TypeError):  # not prepared, as where a run is trained by hand
         return False
-    trained = record.get("data", {}).get("fingerprint")
-    return trained is not None and trained != prepared
 
 
 def _is_whole(folder: RunFolder, found: Mapping[str, Any]) -> bool:
@@ -46,8 +48,13 @@ def _is_whole(folder: RunFolder, found: Mapping[str, Any]) -> bool:
     return all(path.exists() and known.get(path.name) in (None, sha256(path)) for path in paths)
 
 
-def identity(record: Mapping[str, Any]) -> dict[str, Any]:
+def checkpoint_identity(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a training must have in common with a checkpoint that it continues from."""
+    return {**identity(record), "data": record["data"]["fingerprint"]}
+
+
+def identity(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a training must have in common with a finished one that stands for it."""
     return {"digest": record["digest"], "code": record["code"], "familiar_error": _goal(record)}
 
 

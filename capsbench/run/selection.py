@@ -48,3 +48,14 @@ def _before_its_grid(plan: Plan, run: Run) -> list[str]:
         return []
     bases = [base for base, variant in plan.study.variants.items() if variant.grid]
     return sorted((base for base in bases if run.variant.startswith(f"{base}-")), key=len)[-1:]
+
+
+def with_needed(plan: Plan, runs: Sequence[Run]) -> list[Run]:
+    """Add the runs that these are matched to, or whose networks their protocols take, in the order of the study."""
+    keys = {run.key for run in runs}
+    for run in runs:
+        keys.update(
+            key for protocol in plan.study.evaluations_of(run.experiment) for key in plan.taken_beside(run, protocol)
+        )
+    keys.update(run.matched_key for run in plan.runs if run.key in keys and run.matched_key)
+    return [run for run in plan.runs if run.key in keys]

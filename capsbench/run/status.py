@@ -3,14 +3,16 @@
 import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from capsbench.errors import InputError
+from capsbench.registry import PROTOCOLS
 from capsbench.run import provenance
 from capsbench.run.code_version import evaluation_version, training_sources, training_version
 from capsbench.run.folder import RunFolder
+from capsbench.run.match import matched_run
 from capsbench.run.record import has_other_data
 from capsbench.study import Plan, Run
 
@@ -66,7 +68,7 @@ def run_states(plan: Plan, results: Path) -> list[RunState]:
     open_seconds: dict[str, float] = {}  # of runs that did not
     for run in sorted(plan.runs, key=lambda run: run.matched_key is not None):  # what others are matched to comes first
         folder = RunFolder.of(results, run.study, run.key)
-        record, state = _state(plan, run, folder, found)
+        record, state = _state(plan, run, folder, results, found)
         found[run.key] = state
         if record.get("status") == "ok" and isinstance(record.get("seconds"), int | float):
             spent[run.key] = record["seconds"]
@@ -77,7 +79,7 @@ def run_states(plan: Plan, results: Path) -> list[RunState]:
 
 
 def _state(
-    plan: Plan, run: Run, folder: RunFolder, found: Mapping[str, RunState]
+    plan: Plan, run: Run, folder: RunFolder, results: Path, found: Mapping[str, RunState]
 ) -> tuple[Mapping[str, Any], RunState]:
     """Return run.yaml, empty where there is none, and what became of a run."""
     every = tuple(protocol.name for protocol in plan.study.evaluations_of(run.experiment))
@@ -88,12 +90,14 @@ def _state(
     try:
         record = folder.read_record()
     except InputError as error:
-        return {}, to_train("damaged", str(error))
-    if record is None:
+        return {}, to_train("damaged", f"{error}; 'capsbench redo {folder.path}' deletes it")
+    if record is None and not folder.model_path.exists():
         return {}, to_train("missing")
-    if folder.is_locked():
+    if record is None:
+        return {}, to_train("damaged", f"run.yaml is lost; 'capsbench redo {folder.path}' lets it be trained again")
+    if record["status"] == "running" and folder.is_locked():
         return record, to_train("running", _epoch(folder, run))
-    if why := _changed(run, folder, record, found.get(run.matched_key or "")):
+    if why := _changed(run, folder, record) or _waits(run, record, found.get(run.matched_key or ""), results):
         return record, to_train("stale", why)
     match record["status"]:
         case "failed":
@@ -105,11 +109,13 @@ def _state(
     return record, to_train("interrupted", _epoch(folder, run))
 
 
-def _changed(run: Run, folder: RunFolder, record: Mapping[str, Any], matched: RunState | None) -> str:
+def _changed(run: Run, folder: RunFolder, record: Mapping[str, Any]) -> str:
     """Say in what a run differs from what it would be now: options, code, data or files; empty where in nothing."""
     if record.get("digest") != run.digest:
-        now = run.model_dump(mode="json", include={"data", "model", "options", "training"})
+        kept = {"data": {"split"}, "training": {"device"}}  # decide nothing, so that the digest leaves them out
+        now = run.model_dump(mode="json", include={"data", "model", "options", "training"}, exclude=kept)
         before = {key: value for key, value in record.get("config", {}).items() if key in now}
+        before |= {group: {k: v for k, v in before.get(group, {}).items() if k in now[group]} for group in kept}
         changes = list(_differences(before, now))
         return f"option {_named(changes)}" if changes else "the run that it is matched to has other options"
     if record.get("code") != training_version(run):
@@ -119,11 +125,23 @@ def _changed(run: Run, folder: RunFolder, record: Mapping[str, Any], matched: Ru
         return f"code {_named(files)}, {since}" if then and files else f"code, {since}"
     if has_other_data(folder, record):
         return f"data of {run.experiment}: other training images than when it was trained"
-    if matched is not None and matched.is_open:
-        return f"matched to {matched.key}, which comes first"
     ended = record["status"] in ("ok", "diverged")
     lost = [path.name for path in (folder.model_path, folder.metrics_path) if ended and not path.exists()]
     return f"lost: {', '.join(lost)}" if lost else ""
+
+
+def _waits(run: Run, record: Mapping[str, Any], matched: RunState | None, results: Path) -> str:
+    """Say that the run which a run is matched to comes first, or is not as good as it was; empty where it is."""
+    if matched is None:
+        return ""
+    if matched.trains or "familiar" in matched.protocols:
+        return f"matched to {matched.key}, which comes first"
+    try:
+        now = (matched_run(run, results) or {}).get("familiar_error")
+    except InputError as error:
+        return str(error)
+    then = (record.get("match") or {}).get("familiar_error")
+    return "" if now == then else f"the familiar error of {matched.key}, {then} % when it was matched, is {now} %"
 
 
 def _differences(before: Any, now: Any, path: str = "") -> Iterator[str]:
@@ -142,16 +160,21 @@ def _named(names: Sequence[str]) -> str:
 
 def _to_measure(plan: Plan, run: Run, folder: RunFolder, record: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     """Return the protocols that a trained run is to be measured by, and why."""
-    missing, changed = [], []
+    missing, changed, damaged = [], [], []
+    scores = folder.predictions_path.exists() or record["status"] == "diverged"
     for protocol in plan.study.evaluations_of(run.experiment):
         try:
             found = folder.read_evaluation(protocol.name, record)
-        except InputError:
+        except InputError as error:
             found = {}
-        if not found:
+            damaged.append(str(error))
+        needs_scores = PROTOCOLS[protocol.name].facts.get("scores_alone")
+        if not found or (needs_scores and not scores):
             missing.append(protocol.name)
         elif found.get("code") not in (None, evaluation_version(run, [protocol])):
             changed.append(protocol.name)
+    if damaged:
+        return (*missing, *changed), "; ".join(damaged)
     parts = [f"not measured: {', '.join(missing)}" if missing else ""]
     parts += [f"options or code of the measurement changed: {', '.join(changed)}" if changed else ""]
     return (*missing, *changed), "; ".join(filter(None, parts))
@@ -199,4 +222,4 @@ def _estimates(runs: Sequence[Run], spent: Mapping[str, float]) -> Callable[[Run
 def _with_seconds(state: RunState, whole: float | None, so_far: float) -> RunState:
     if not state.trains or whole is None:
         return state
-    return RunState(**{**state.__dict__, "seconds": max(0.0, whole - so_far)})
+    return replace(state, seconds=max(0.0, whole - so_far))

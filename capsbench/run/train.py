@@ -40,7 +40,7 @@ from capsbench.run.metrics import (
 )
 from capsbench.run.precision import float32, set_precision
 from capsbench.run.progress import study_progress
-from capsbench.run.record import finished_record, first_record, identity
+from capsbench.run.record import checkpoint_identity, finished_record, first_record
 from capsbench.run.schedule import Schedule
 from capsbench.run.shared import take_shared
 from capsbench.run.tracking import Tracker
@@ -91,6 +91,7 @@ def train(
     with folder.locked():
         record = first_record(run) | {"match": matched_run(run, results)}
         if again:
+            folder.again_path.touch()  # until it has ended: the call after an interruption shall not find it elsewhere
             folder.checkpoint_path.unlink(missing_ok=True)
         elif (finished := finished_record(folder, record)) is not None:
             log.info("%s: already finished (%s); --again trains it afresh", run.key, finished["status"])
@@ -126,6 +127,7 @@ def train(
             tracker.close(record)
             record["tracking_seconds"] = round(tracker.seconds, 3)
             folder.write_record(record)
+        folder.again_path.unlink(missing_ok=True)
     return str(record["status"])
 
 
@@ -162,10 +164,11 @@ def _train_on(
         model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
     )
     state = State(Progress(), model, optimizer)
-    resume(folder, identity(record), state)
+    resume(folder, checkpoint_identity(record), state)
+    folder.write_metrics(state.progress.rows)  # not those of an earlier training
     progress = state.progress
     tracker.log(progress.rows)
-    saver, last_line = Saver(folder, identity(record), device), -math.inf
+    saver, last_line = Saver(folder, checkpoint_identity(record), device), -math.inf
 
     try:
         while not _is_over(progress, schedule, training):
@@ -209,7 +212,7 @@ def _train_on(
     folder.write_metrics(progress.rows)
     save_tensors(folder.model_path, weights)
     if record["status"] == "ok":
-        save_checkpoint(folder, identity(record), state, finished=True)
+        save_checkpoint(folder, checkpoint_identity(record), state, finished=True)
     record |= {
         "epochs": progress.epoch, "kept_epoch": progress.best_epoch or progress.epoch, "steps": progress.step,
         "images": sum(row["images"] for row in progress.rows),

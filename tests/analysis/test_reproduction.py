@@ -68,9 +68,9 @@ def test_a_run_comes_out_the_same_without_the_folder_that_it_was_matched_to(here
     assert found.numbers > 50
     assert found.left_out == ("cost, which measures time",)
     said = found.lines("moved/v/seed0")
-    assert said[0].startswith(f"moved/v/seed0: the same, {found.numbers} numbers, trained again 20")
+    assert said[0].startswith(f"moved/v/seed0: the same, {found.numbers} values, trained again 20")
     assert "not repeated: cost" in said[1]
-    made_again = RunFolder.of(here / "aside", "small", f"moved/{variant}/seed0")
+    made_again = RunFolder.of(here / f"aside/small/moved-{variant}-seed0", "small", f"moved/{variant}/seed0")
     assert made_again.model_path.read_bytes() == folder_of(here, variant).model_path.read_bytes()
 
 
@@ -144,7 +144,35 @@ def test_the_command_fails_where_a_number_differs(here, capsys):
     assert main(["reproduce", str(folder_of(here).path)]) == 1
     printed = capsys.readouterr()
     assert "accuracy.json: 1 of" in printed.out
-    assert "1 of 1 runs came out differently" in printed.err
+    assert "1 of 1 runs are not as before" in printed.err
+
+
+def test_the_run_itself_is_never_made_again_in_its_place(here, capsys):
+    before = folder_of(here).model_path.read_bytes()
+    assert main(["reproduce", "study.yaml", "moved/cnn/seed0"]) == 0
+    made = here / "results/reproduced/small/moved-cnn-seed0/small/runs/moved/cnn/seed0"
+    assert main(["reproduce", str(made)]) == 1
+    assert "is a run that was made again itself" in capsys.readouterr().err
+    assert main(["reproduce", "study.yaml", "moved/cnn/seed0", "--into", "results"]) == 0
+    assert folder_of(here).model_path.read_bytes() == before
+
+
+def test_what_was_made_with_other_versions_is_made_once_more(here):
+    assert again(here).differences == ()
+    made = RunFolder.of(here / "aside/small/moved-cnn-seed0", "small", "moved/cnn/seed0")
+    record = made.read_record()
+    made.write_record({**record, "versions": {**record["versions"], "torch": "1.0"}, "started": "2020-01-01T00:00:00Z"})
+    found = again(here)
+    assert found.trained > "2026" and (found.differences, found.causes) == ((), ())
+
+
+def test_one_run_that_cannot_be_made_again_stops_no_other(here, capsys):
+    record = folder_of(here).read_record()
+    folder_of(here).write_record({**record, "config": {**record["config"], "model": "gone"}})
+    assert main(["reproduce", "study.yaml"]) == 1
+    printed = capsys.readouterr()
+    assert "moved/cnn/seed0: cannot be made again" in printed.err
+    assert "moved/caps/seed0: the same" in printed.out
 
 
 def test_a_protocol_that_needs_another_network_or_is_gone_is_left_out(here):

@@ -10,6 +10,8 @@ from small_project import KEYS
 
 from capsbench.cli import main
 from capsbench.run.folder import RunFolder
+from capsbench.run.owner import claim
+from capsbench.run.record import first_record
 from capsbench.study import load_plan
 
 
@@ -17,9 +19,8 @@ from capsbench.study import load_plan
 def failed(project) -> RunFolder:
     """The first run of the study, failed."""
     run = load_plan(Path("configs/small.yaml")).runs[0]
+    claim(load_plan(Path("configs/small.yaml")), Path("results"))
     folder = RunFolder.of(Path("results"), run.study, run.key)
-    from capsbench.run.record import first_record
-
     folder.write_record({**first_record(run), "status": "failed", "problem": "OSError: no space left"})
     return folder
 
@@ -53,11 +54,12 @@ def test_status_for_programs(capsys, failed):
 
 def test_plan_lists_what_would_run(capsys, project):
     out = printed(capsys, "plan", "small", "--variant", "*3")
-    assert out.startswith("2 runs to train and evaluate, 0 to evaluate alone\n")
+    assert out.startswith("2 runs to train and evaluate, 0 to evaluate only\n")
     assert "  missing  digits/capsnet-iterations3, seeds 0, 1\n" in out
 
 
 def test_plan_prints_the_files_of_a_selection_in_one_line(capsys, project):
+    Path("elsewhere").mkdir()
     out = printed(capsys, "plan", "small", "--variant", "*3", "--targets", "--results", "elsewhere")
     assert len(out.splitlines()) == 1
     names = [f"{name}.json" for name in ("accuracy", "familiar", "reconstruction")]
@@ -72,7 +74,7 @@ def test_a_selection_of_nothing_is_bad_input(capsys, project):
 
 def test_redo_leaves_a_run_that_is_missing(capsys, failed):
     out = printed(capsys, "redo", str(failed.path))
-    assert f"{failed.path}: forgotten" in out
+    assert f"{failed.path}: deleted" in out
     assert printed(capsys, "status", "small").startswith("4 runs: 4 missing\n")
 
 
@@ -99,4 +101,19 @@ def test_clean_of_orphans_leaves_the_runs_of_the_study(capsys, failed):
 
 def test_evaluate_without_a_run_names_what_is_to_come_first(capsys, project):
     error = printed(capsys, "evaluate", "small", code=2)
-    assert "no run of it is trained yet; run 'snakemake --configfile configs/small.yaml' first" in error
+    assert "no run is trained as the study has it now; 'capsbench status' says why" in error
+
+
+def test_another_study_of_the_same_name_is_neither_shown_nor_deleted(capsys, failed):
+    text = Path("configs/small.yaml").read_text()
+    Path("other.yaml").write_text(text.replace("seeds: [0, 1]", "seeds: [0, 1]\ntraining: {epochs: 3}"))
+    for command in (["clean", "other.yaml", "--yes"], ["status", "other.yaml"]):
+        assert "another study of this name" in printed(capsys, *command, code=2)
+    assert failed.record_path.exists()
+
+
+def test_a_folder_behind_a_link_is_not_deleted(capsys, failed):
+    Path("results/small").rename("disk")
+    Path("results/small").symlink_to(Path("disk").resolve(), target_is_directory=True)
+    assert "is a link; delete what it points to yourself" in printed(capsys, "clean", "small", "--yes", code=2)
+    assert Path("disk").exists()

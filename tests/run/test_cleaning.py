@@ -15,8 +15,9 @@ def study(tmp_path):
         "runs/digits/v/seed0/run.yaml", "runs/digits/v/seed0/evaluations/accuracy.json",
         "runs/digits/v/seed0/evaluations/equivariance.json", "runs/digits/v/seed0/evaluations/equivariance.npz",
         "runs/digits/v/seed1/run.yaml", "runs/digits/v/seed2/run.yaml", "runs/digits/old/seed0/model.pt",
-        "runs/digits/v/seed0/.model.pt.12.part", "runs/digits/old/seed0/.model.pt.12.part",
+        "runs/digits/old/seed0/.model.pt.12.part",
         "tables/claims.csv", "tables/gone.csv", "plots/error_by_variant.png", "plots/gone.svg", "runs.csv",
+        ".study.json",
     ):  # fmt: skip
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text("12345")
@@ -29,7 +30,7 @@ def test_orphans_are_what_the_study_has_no_more(study):
     assert found == [
         "runs/digits/old/seed0", "runs/digits/v/seed2",
         "runs/digits/v/seed0/evaluations/equivariance.json", "runs/digits/v/seed0/evaluations/equivariance.npz",
-        "tables/gone.csv", "plots/gone.svg", "runs/digits/v/seed0/.model.pt.12.part",
+        "tables/gone.csv", "plots/gone.svg",
     ]  # fmt: skip
     remove(results / "study" / name for name in found)
     assert found_orphans(plan, results, ["claims"]) == []
@@ -41,15 +42,20 @@ def test_the_size_is_that_of_all_files(study):
     assert size(study[1] / "study/runs.csv") == 5
 
 
-def test_a_run_in_training_is_not_taken_away(study):
+@pytest.mark.parametrize("key", ["digits/v/seed0", "digits/old/seed0"])
+def test_a_run_in_training_is_not_taken_away(study, key):
     plan, results = study
-    refuse_running(plan, results)
-    for key, refused in (("digits/v/seed0", refuse_running), ("digits/old/seed0", found_orphans)):
-        folder = RunFolder.of(results, "study", key)
-        with folder.locked(), pytest.raises(InputError, match="is being trained now"):
-            refused(plan, results, *([["claims"]] if refused is found_orphans else []))
-        with folder.locked(), pytest.raises(InputError, match="is being trained now"):
+    folder = RunFolder.of(results, "study", key)
+    refuse_running(results / "study")
+    with folder.locked():
+        for place in (results / "study", folder.path):
+            with pytest.raises(InputError, match="is being trained now"):
+                refuse_running(place)
+        with pytest.raises(InputError, match="is being trained now"):
             forget([folder.path])
+        if "old" in key:
+            with pytest.raises(InputError, match="is being trained now"):
+                found_orphans(plan, results, ["claims"])
 
 
 def test_a_forgotten_run_has_no_files_and_is_marked(study):
@@ -59,13 +65,18 @@ def test_a_forgotten_run_has_no_files_and_is_marked(study):
     assert folder.again_path.exists()
 
 
-def test_nothing_else_is_ever_forgotten(study, tmp_path):
-    kept = tmp_path / "precious"
-    kept.mkdir()
+@pytest.mark.parametrize("place", ["precious", "runs/2024/exp/notes", "runs/2024/exp/seed0"])
+def test_nothing_else_is_ever_deleted(study, tmp_path, place):
+    kept = tmp_path / place
+    kept.mkdir(parents=True)
     (kept / "thesis.tex").write_text("")
+    (kept / "run.yaml").write_text("")
     with pytest.raises(InputError, match="no run here"):
         forget([study[1] / "study/runs/digits/v/seed0", kept])
     assert (kept / "thesis.tex").exists()
     assert (study[1] / "study/runs/digits/v/seed0/run.yaml").exists()
-    with pytest.raises(InputError, match="not there"):
+
+
+def test_a_run_that_is_not_there_needs_no_deleting(study):
+    with pytest.raises(InputError, match="nothing to delete"):
         forget([study[1] / "study/runs/digits/v/seed7"])

@@ -1,14 +1,17 @@
 """A training that another study has made is taken from there."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from small_runs import go, metrics, plan_of
+from small_runs import Stop, go, metrics, plan_of, stop_after
 
 from capsbench.evaluation import evaluate
+from capsbench.run import shared
 from capsbench.run.cleaning import forget
-from capsbench.run.folder import RunFolder
+from capsbench.run.folder import RunFolder, write_json
+from capsbench.run.owner import claim
 from capsbench.study import load_plan
 
 
@@ -31,7 +34,9 @@ def copy(tmp_path, first):
         study["training"].update(training)
         study["variants"]["v"]["label"] = "ours"
         (tmp_path / "copy.yaml").write_text(json.dumps(study))
-        return load_plan(tmp_path / "copy.yaml").runs[0]
+        plan = load_plan(tmp_path / "copy.yaml")
+        claim(plan, tmp_path / "results")
+        return plan.runs[0]
 
     return make
 
@@ -67,8 +72,16 @@ def test_another_configuration_is_trained(tmp_path, copy):
     assert trained_here(go(copy(learning_rate=0.01), tmp_path / "results")[1])
 
 
-@pytest.mark.parametrize("change", [{"code": "0" * 16}, {"status": "failed"}, {"versions": {"torch": "1.0"}}])
-def test_another_code_version_or_end_is_trained(tmp_path, first, copy, change):
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"code": "0" * 16},
+        {"status": "failed"},
+        {"versions": {"torch": "1.0"}},
+        {"machine": {"device": "Apple M9, 12 cores"}},
+    ],
+)
+def test_another_code_version_machine_or_end_is_trained(tmp_path, first, copy, change):
     first.write_record({**first.read_record(), **change})
     assert trained_here(go(copy(), tmp_path / "results")[1])
 
@@ -76,9 +89,42 @@ def test_another_code_version_or_end_is_trained(tmp_path, first, copy, change):
 def test_a_damaged_training_is_not_taken(tmp_path, first, copy):
     first.model_path.write_bytes(first.model_path.read_bytes()[:-1] + b"?")
     assert trained_here(go(copy(), tmp_path / "results")[1])
+    shutil.rmtree(tmp_path / "results/copy")
     first.record_path.write_text("status: ok")
-    forget([RunFolder.of(tmp_path / "results", "copy", "digits/v/seed0").path])
     assert trained_here(go(copy(), tmp_path / "results")[1])
+
+
+def test_a_training_that_is_going_on_there_is_not_taken(tmp_path, first, copy):
+    with first.locked():
+        assert trained_here(go(copy(), tmp_path / "results")[1])
+
+
+def test_a_source_that_changes_while_it_is_copied_is_not_taken(tmp_path, first, copy, monkeypatch):
+    copied = shutil.copyfile
+
+    def changed(source, target):
+        if source.name == "metrics.csv":
+            source.write_text("epoch\n")
+        return copied(source, target)
+
+    monkeypatch.setattr(shared.shutil, "copyfile", changed)
+    folder = go(copy(), tmp_path / "results")[1]
+    assert trained_here(folder)
+    assert len(metrics(folder)) == 1
+
+
+def test_other_images_than_those_here_are_not_taken(tmp_path, copy):
+    run = copy()
+    prepared = {"name": "digits", "options": run.data.options.model_dump(mode="json")}
+    manifest = RunFolder.of(tmp_path / "results", "copy", run.key).manifest_path
+    write_json(manifest, {**prepared, "train": {"fingerprint": "f" * 64}})
+    assert trained_here(go(run, tmp_path / "results")[1])
+
+
+def test_another_device_is_another_training(tmp_path, copy):
+    folder = go(copy(device="auto"), tmp_path / "results")[1]
+    assert trained_here(folder)
+    assert folder.read_record()["config"]["training"]["device"] == "auto"
 
 
 def test_who_wants_it_afresh_gets_it(tmp_path, copy):
@@ -89,6 +135,17 @@ def test_who_wants_it_afresh_gets_it(tmp_path, copy):
     forget([folder.path])
     assert not folder.record_path.exists()
     assert trained_here(go(run, tmp_path / "results")[1])
-    forget([folder.path])
-    go(run, tmp_path / "results")
+    assert not folder.again_path.exists()
+
+
+@pytest.mark.parametrize("how", ["redo", "again"])
+def test_who_wants_it_afresh_gets_it_after_an_interruption_too(tmp_path, copy, how):
+    run = copy()
+    folder = go(run, tmp_path / "results")[1]
+    if how == "redo":
+        forget([folder.path])
+    with pytest.raises(Stop):
+        go(run, tmp_path / "results", again=how == "again", reached=stop_after(1))
+    folder.checkpoint_path.unlink()
+    assert trained_here(go(run, tmp_path / "results")[1])
     assert not folder.again_path.exists()

@@ -1,7 +1,9 @@
 """What became of each run, and why it would be made again."""
 
+import importlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,12 @@ from small_runs import Stop, go, leave_evaluated, matched_pair, plan_of, stop_af
 from capsbench.evaluation import evaluate
 from capsbench.run import code_version
 from capsbench.run.folder import RunFolder, write_json
+from capsbench.run.record import finished_record
 from capsbench.run.status import RunState, run_states
 from capsbench.study import Plan, load_plan
 
 OTHER = "digits/v/seed1"
+train_module = importlib.import_module("capsbench.run.train")
 
 
 @pytest.fixture(scope="module")
@@ -96,16 +100,32 @@ def test_a_run_of_a_version_that_noted_no_files_says_at_which_commit_it_was_trai
 
 
 def test_other_training_images_are_noticed_by_status_and_by_training(here):
-    fingerprint = folder_of(here).read_record()["data"]["fingerprint"]
-    manifest = folder_of(here).manifest_path
-    write_json(manifest, {"train": {"fingerprint": fingerprint}})
+    record, run = folder_of(here).read_record(), plan_in(here).runs[0]
+    fingerprint, options = record["data"]["fingerprint"], run.data.options.model_dump(mode="json")
+    manifest, prepared = folder_of(here).manifest_path, {"name": "digits", "options": options}
+    write_json(manifest, {**prepared, "train": {"fingerprint": fingerprint}})
     assert first(here).state == "done"
-    write_json(manifest, {"train": {"fingerprint": "f" * 64}})
+    write_json(manifest, {**prepared, "options": {"other": 1}, "train": {"fingerprint": "f" * 64}})
+    assert first(here).state == "done"  # prepared before an option of the data changed
+    write_json(manifest, {**prepared, "train": {"fingerprint": "f" * 64}})
     assert first(here).why == "data of digits: other training images than when it was trained"
-    started = folder_of(here).read_record()["started"]
-    edit(folder_of(here), started="2020-01-01T00:00:00Z")
-    go(plan_in(here).runs[0], here / "results")
-    assert folder_of(here).read_record()["started"] >= started
+    assert finished_record(folder_of(here), record) is None
+
+
+def test_a_training_on_other_images_does_not_go_on_from_the_checkpoint(here, monkeypatch):
+    run, before = plan_in(here).runs[0], folder_of(here).model_path.read_bytes()
+    then = folder_of(here).read_record()["data"]["fingerprint"]
+    folder_of(here).model_path.unlink()
+    read = train_module.read_split
+
+    def inverted(*arguments):
+        raw = read(*arguments)
+        return replace(raw, images=255 - raw.images)
+
+    monkeypatch.setattr(train_module, "read_split", inverted)
+    go(run, here / "results")
+    assert folder_of(here).model_path.read_bytes() != before
+    assert folder_of(here).read_record()["data"]["fingerprint"] != then
 
 
 def test_a_lost_file_is_named(here):
@@ -134,6 +154,7 @@ def _accuracy(here):
 
 
 def test_a_run_in_training_is_running_and_says_how_far_it_is(here):
+    edit(folder_of(here), status="running")
     with folder_of(here).locked():
         found = first(here)
     assert (found.state, found.why) == ("running", "after epoch 2 of 2")
@@ -160,7 +181,7 @@ def test_a_damaged_run_names_its_file_and_stops_nothing(here):
     folder_of(here).record_path.write_bytes(b"\xff\xfe")
     damaged, other = states(here)
     assert (damaged.state, damaged.trains) == ("damaged", True)
-    assert "run.yaml: damaged" in damaged.why
+    assert "run.yaml: damaged" in damaged.why and "capsbench redo" in damaged.why
     assert other.state == "missing"
 
 
@@ -175,8 +196,27 @@ def test_a_run_waits_for_the_one_that_it_is_matched_to(tmp_path):
     go(caps, tmp_path / "results")
     plan = load_plan(tmp_path / "study.yaml")
     found = {state.key: state for state in run_states(plan, tmp_path / "results")}
-    assert found[cnn.key].is_open  # by hand, so of no code
+    assert found[cnn.key].trains  # by hand, so of no code
     assert (found[caps.key].state, found[caps.key].why) == ("stale", f"matched to {cnn.key}, which comes first")
+
+
+def test_a_run_is_stale_when_the_one_that_it_is_matched_to_is_another(tmp_path):
+    caps, cnn = matched_pair(tmp_path, cnn_epochs=3)
+    results, plan = tmp_path / "results", load_plan(tmp_path / "study.yaml")
+
+    def state() -> RunState:
+        return next(each for each in run_states(plan, results) if each.key == caps.key)
+
+    folder = go(cnn, results)[1]
+    evaluate(cnn, results, Path("data"), ["accuracy", "familiar"])
+    go(caps, results)
+    assert "reconstruction" in next(each for each in run_states(plan, results) if each.key == cnn.key).protocols
+    assert state().state == "not evaluated"  # what else is to be measured of the other run does not matter
+    found = folder.read_evaluation("familiar", folder.read_record())
+    folder.write_evaluation("familiar", {**found, "error": 99.0})
+    assert state().why.endswith("% when it was matched, is 99.0 %")
+    folder.evaluation_path("familiar").unlink()
+    assert state().why == f"matched to {cnn.key}, which comes first"
 
 
 def test_states_are_in_the_order_of_the_study(tmp_path):
@@ -197,6 +237,22 @@ def test_the_files_behind_a_training_are_those_that_it_uses(tmp_path):
 def test_a_damaged_evaluation_is_to_be_made_again(here):
     folder_of(here).evaluation_path("accuracy").write_text("{")
     assert first(here).protocols == ("accuracy",)
+    assert "accuracy.json: damaged; delete it" in first(here).why
+
+
+def test_lost_scores_are_to_be_measured_again(here):
+    folder_of(here).predictions_path.unlink()
+    assert (first(here).state, first(here).protocols) == ("not evaluated", ("accuracy", "familiar", "reconstruction"))
+
+
+def test_a_run_without_run_yaml_says_how_to_make_it_again(here):
+    folder_of(here).record_path.unlink()
+    assert first(here).state == "damaged"
+    assert f"capsbench redo {folder_of(here).path}" in first(here).why
+
+
+def test_the_device_is_no_option_that_changed(here):
+    assert first(here, plan_in(here, device="auto", threads=2)).why == "option training.threads 1, now 2"
 
 
 def test_status_needs_no_readable_metrics(here):
