@@ -151,7 +151,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raw = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise InputError(f"{path}: {line}not valid YAML: {error.problem or error.context}") from None
+        raise InputError(f"{path}: {line}not valid YAML: {_shortened(error.problem or error.context or '')}") from None
     except yaml.YAMLError as error:
         raise InputError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(raw, dict):
@@ -217,12 +217,17 @@ def check(
         # through JSON, where strict means: lists are sequences, 1 is a fine 1.0, "3" is no number
         return model.model_validate_json(json.dumps(raw, default=str), strict=True)
     except ValidationError as error:
-        raise InputError(f"{path}: {_one_line(error.errors(), model, raw, where, elsewhere)}") from None
+        raise InputError(f"{path}: {_shortened(_one_line(error.errors(), model, raw, where, elsewhere))}") from None
 
 
 def refuse(path: Path, where: str, problem: str) -> NoReturn:
     """Raise the InputError for a problem that only several values together show."""
-    raise InputError(f"{path}: {where}: {problem}")
+    raise InputError(f"{path}: {_shortened(f'{where}: {problem}')}")
+
+
+def _shortened(line: str) -> str:
+    """Cut words down that are longer than any name and key may be."""
+    return re.sub(r"\S{300,}", lambda word: f"{word[0][:60]}...", line)
 
 
 def _one_line(errors: list[Any], model: type[BaseModel], raw: Any, where: str, elsewhere: Mapping[str, str]) -> str:

@@ -245,3 +245,12 @@ def test_what_cannot_be_printed_is_shown_as_it_would_be_typed(path, sign):
     problem = problem_of(path, STUDY.replace("epochs: 2", f'"ep{sign}ochs": 2'))
     assert problem.isprintable()
     assert problem.startswith("training.ep\\") and "unknown key (did you mean 'epochs'?)" in problem
+
+
+@pytest.mark.parametrize(
+    "old", ["model: cnn_matched", "name: digits", "name: small", "conv_channels: 16", "matched_to"]
+)
+def test_a_word_without_end_is_cut_down(path, old):
+    problem = problem_of(path, STUDY.replace(old, old + "7" * 900))
+    assert "7777" in problem
+    assert len(problem) < 600
