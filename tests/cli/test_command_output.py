@@ -124,6 +124,7 @@ def test_data_clean_says_what_may_not_be_read(capsys, project, monkeypatch):
 
 
 def test_tables_of_a_study_that_has_not_run_have_dashes(capsys):
+    Path("elsewhere").mkdir()  # a folder that was named and is not there is refused
     assert main(["tables", "small", "--results", "elsewhere"]) == 0
     written = Path("elsewhere/small/tables/sabour-table1.md").read_text()
     assert written.count(" not run ") == 2
