@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import capsbench.evaluation.context as context
+from capsbench import registry as protocols
 from capsbench.data import load, make_task, read_split
 from capsbench.data.catalogue import CATALOGUE
 from capsbench.data.readers.raw import Raw
@@ -17,6 +18,7 @@ from capsbench.evaluation.accuracy import count_errors
 from capsbench.evaluation.reconstruction import reconstruction
 from capsbench.models import Network, Output, build_model
 from capsbench.run import provenance
+from capsbench.run.code_version import evaluation_version
 from capsbench.run.folder import RunFolder
 from capsbench.run.train import train
 from capsbench.study import Data, load_plan
@@ -139,6 +141,8 @@ def test_a_diverged_run_gets_files_without_numbers(tmp_path):
     record = folder.read_record()
     weights = record["files"]["model.pt"]
     about = {"commit": provenance.commit(), "training_started": record["started"], "weights": weights}
+    codes = {name: found[name].pop("code") for name in PROTOCOLS}
+    assert codes == {name: evaluation_version(run, [protocols.PROTOCOLS.options(name)()]) for name in PROTOCOLS}
     assert found == {name: {"status": "diverged", **about} for name in PROTOCOLS}
     assert folder.predictions_path.exists()
 

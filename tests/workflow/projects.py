@@ -49,7 +49,7 @@ class Project:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "CUDA_VISIBLE_DEVICES": gpus,
         }
-        command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--configfile", study]
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--configfile", *study.split()]
         return subprocess.Popen(
             command, cwd=self.path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )

@@ -8,9 +8,13 @@ its digits are MNIST's training digits, which their labels show.
 
 import io
 import struct
+import sys
 import warnings
 import zipfile
 import zlib
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
 from pathlib import Path
 from typing import IO
 
@@ -193,7 +197,19 @@ def _check_originals(path: Path, arrays: dict[str, np.ndarray], allow_unofficial
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
-    """Return the fields of the struct affNISTdata of a .mat file, or of the one inside a .zip."""
+    """Return the fields of the struct affNISTdata of a .mat file, or of the one inside a .zip.
+
+    In a process of its own, since scipy's reader crashes on some damaged files, and Python with it.
+    """
+    context = get_context("fork" if sys.platform == "linux" else "spawn")
+    try:
+        with ProcessPoolExecutor(1, mp_context=context) as reader:
+            return reader.submit(_load_here, path).result()
+    except BrokenProcessPool:
+        raise InputError(f"{path}: damaged mat file, on which its reader crashed; {FETCH_AGAIN}") from None
+
+
+def _load_here(path: Path) -> dict[str, np.ndarray]:
     import scipy.io
 
     try:

@@ -1,5 +1,6 @@
 import hashlib
 import os
+import signal
 import tracemalloc
 import zipfile
 
@@ -212,6 +213,7 @@ def test_what_unpacks_to_too_much_is_refused_before_it_is_unpacked(folder, tmp_p
     if form.startswith("zip"):
         with zipfile.ZipFile(folder / "test.mat.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             archive.write(mat, "test.mat")
+    monkeypatch.setattr(affnist, "_load", affnist._load_here)  # in this process, whose memory is looked at
     tracemalloc.start()
     with pytest.raises(InputError, match=r"unpacks to more than 2,000,000 bytes") as caught:
         affnist.read(folder, "test", allow_unofficial=True)
@@ -315,3 +317,15 @@ def test_a_download_asks_for_the_test_set_if_it_is_missing(folder, monkeypatch):
     save(folder / "test.mat", fields())
     affnist.download(folder)
     assert len(asked) == 1
+
+
+def crash(path):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def test_a_file_on_which_the_reader_crashes_is_refused(tmp_path, monkeypatch):
+    """Scipy's does on some damaged files: it takes its process with it, and no other one."""
+    monkeypatch.setattr(affnist, "_load_here", crash)
+    (tmp_path / "test.mat").write_bytes(b"")
+    with pytest.raises(InputError, match=r"test\.mat: damaged mat file, on which its reader crashed"):
+        affnist._load(tmp_path / "test.mat")
