@@ -194,11 +194,13 @@ def evaluate_run(study: str, key: str | None, names: tuple[str, ...], results: P
 
     Example: capsbench evaluate quick digits/cnn_matched/seed0 --protocol calibration
     """
-    plan = load_study(study)
-    runs = _trained(plan, results) if key is None else [_find(plan, key)]
-
     from capsbench.data import data_root
     from capsbench.evaluation import evaluate
+    from capsbench.run.owner import check_owner
+
+    plan = load_study(study)
+    check_owner(plan, results)
+    runs = _trained(plan, results) if key is None else [_find(plan, key)]
 
     for run in runs:
         for name, found in evaluate(run, results, data_root(), _protocols(plan, run.experiment, names)).items():
@@ -253,10 +255,12 @@ def track(study: str, models: bool, results: Path) -> None:
 
     Example: capsbench track quick
     """
+    from capsbench.run.owner import check_owner
     from capsbench.run.store import without_passwords
     from capsbench.run.tracking import store_uri, track_study
 
     plan = load_study(study)
+    check_owner(plan, results)
     uri = without_passwords(store_uri(results))
     try:
         counts = track_study(plan, results, models=models)
@@ -348,6 +352,7 @@ def _runs(study: str | None, results: Path, file: Path | None) -> "tuple[Plan, p
     """
     from capsbench.analysis.collect import collect
     from capsbench.analysis.reference import read_reference
+    from capsbench.run.owner import check_owner
     from capsbench.study.shipped import find_study
 
     if file is not None:
@@ -355,4 +360,5 @@ def _runs(study: str | None, results: Path, file: Path | None) -> "tuple[Plan, p
     if study is None:
         raise click.UsageError("missing argument 'STUDY', or --runs FILE")
     plan = load_study(study)
+    check_owner(plan, results)
     return plan, collect(plan, results), results / plan.study.name, results

@@ -26,8 +26,10 @@ def reference(study: str, results: Path, unfinished: bool) -> None:
     """
     from capsbench.analysis.collect import collect
     from capsbench.analysis.reference import write_reference
+    from capsbench.run.owner import check_owner
 
     plan = load_study(study)
+    check_owner(plan, results)
     target = results / "reference" / plan.study.name
     stayed = write_reference(plan, results, collect(plan, results), target, unfinished)
     if stayed:

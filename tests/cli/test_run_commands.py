@@ -107,8 +107,9 @@ def test_evaluate_without_a_run_names_what_is_to_come_first(capsys, project):
 def test_another_study_of_the_same_name_is_neither_shown_nor_deleted(capsys, failed):
     text = Path("configs/small.yaml").read_text()
     Path("other.yaml").write_text(text.replace("seeds: [0, 1]", "seeds: [0, 1]\ntraining: {epochs: 3}"))
-    for command in (["clean", "other.yaml", "--yes"], ["status", "other.yaml"]):
-        assert "another study of this name" in printed(capsys, *command, code=2)
+    commands = ("status", "plan", "evaluate", "tables", "plots", "report", "track", "reference")
+    for command in (["clean", "--yes"], *([name] for name in commands)):
+        assert "another study of this name" in printed(capsys, *command, "other.yaml", code=2)
     assert failed.record_path.exists()
 
 
