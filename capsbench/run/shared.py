@@ -71,4 +71,6 @@ def _same_machine(run: Run, record: dict[str, Any], found: dict[str, Any]) -> bo
     if any(versions[0].get(name) != versions[1].get(name) for name in ("torch", "numpy")):
         return False
     wanted = found.get("config", {}).get("training", {}).get("device")
-    return bool(wanted == run.training.device and found.get("machine", {}).get("device") == describe(device_for(wanted)))
+    return bool(
+        wanted == run.training.device and found.get("machine", {}).get("device") == describe(device_for(wanted))
+    )

@@ -6,6 +6,7 @@ checksums inside .zip and compressed .mat files). The official validation file h
 its digits are MNIST's training digits, which their labels show.
 """
 
+import faulthandler
 import io
 import struct
 import sys
@@ -203,7 +204,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     """
     context = get_context("fork" if sys.platform == "linux" else "spawn")
     try:
-        with ProcessPoolExecutor(1, mp_context=context) as reader:
+        with ProcessPoolExecutor(1, mp_context=context, initializer=faulthandler.disable) as reader:
             return reader.submit(_load_here, path).result()
     except BrokenProcessPool:
         raise InputError(f"{path}: damaged mat file, on which its reader crashed; {FETCH_AGAIN}") from None
