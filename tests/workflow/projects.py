@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -43,20 +44,24 @@ class Project:
     def write_study(self, text: str) -> None:
         (self.path / "study.yaml").write_text(text)
 
-    def start(self, *arguments: str, study: str = "study.yaml", gpus: str = "") -> subprocess.Popen:
+    def start(
+        self, *arguments: str, study: str = "study.yaml", more: Sequence[str] = (), gpus: str = ""
+    ) -> subprocess.Popen:
         environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},  # the code beside it runs
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "CUDA_VISIBLE_DEVICES": gpus,
         }
-        command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--configfile", *study.split()]
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--configfile", study, *more]
         return subprocess.Popen(
             command, cwd=self.path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
 
-    def snakemake(self, *arguments: str, study: str = "study.yaml", gpus: str = "") -> subprocess.Popen:
+    def snakemake(
+        self, *arguments: str, study: str = "study.yaml", more: Sequence[str] = (), gpus: str = ""
+    ) -> subprocess.Popen:
         """Run to the end; `output` is what was printed."""
-        done = self.start(*arguments, study=study, gpus=gpus)
+        done = self.start(*arguments, study=study, more=more, gpus=gpus)
         done.output = done.communicate()[0]
         return done
 

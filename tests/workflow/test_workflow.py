@@ -257,7 +257,7 @@ def test_a_wrong_study_stops_before_the_first_job_with_the_reason(project, text,
 
 def test_a_study_is_one_file(project):
     project.write_study(STUDY)
-    done = project.snakemake("--dry-run", study="configs/quick.yaml study.yaml")
+    done = project.snakemake("--dry-run", more=["configs/quick.yaml"])
     assert done.returncode == 1
     assert "one study at a time" in done.output
     done = project.snakemake("--config", "name=other", "--dry-run")
