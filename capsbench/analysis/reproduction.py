@@ -13,10 +13,10 @@ from capsbench.errors import InputError
 from capsbench.evaluation import evaluate
 from capsbench.registry import PROTOCOLS, Options
 from capsbench.run import provenance
-from capsbench.run.code_version import training_sources
 from capsbench.run.device import describe, device_for
 from capsbench.run.folder import ABOUT, RunFolder
 from capsbench.run.load import FINISHED, configuration
+from capsbench.run.record import changed_sources
 from capsbench.run.train import train
 from capsbench.study import Plan, Run, load_plan
 from capsbench.study.shipped import find_study
@@ -220,9 +220,8 @@ def _causes(run: Run, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iter
             if name != "memory_kept" and then.get(name) != today.get(name):
                 yield f"{name} ({then.get(name, 'none')}, now {today.get(name, 'none')})"
     if before.get("code") != now.get("code"):
-        then, today = before.get("sources") or {}, training_sources(run)
-        files = [name for name in sorted(then.keys() | today.keys()) if then.get(name) != today.get(name)]
-        named = f"{', '.join(files)}: " if then and files else ""
+        files = changed_sources(before, run)
+        named = f"{', '.join(files)}: " if files else ""
         yield f"code ({named}{provenance.short(before.get('commit'))}, now {provenance.short(now.get('commit'))})"
     if run.digest != before["digest"]:
         yield "the configuration, which this version reads otherwise"

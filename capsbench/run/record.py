@@ -48,6 +48,12 @@ def _is_whole(folder: RunFolder, found: Mapping[str, Any]) -> bool:
     return all(path.exists() and known.get(path.name) in (None, sha256(path)) for path in paths)
 
 
+def changed_sources(record: Mapping[str, Any], run: Run) -> list[str]:
+    """Return the files of the code behind a run that differ from those of now; none where run.yaml does not say."""
+    then, now = record.get("sources") or {}, training_sources(run)
+    return [file for file in sorted(then.keys() | now.keys()) if then and then.get(file) != now.get(file)]
+
+
 def checkpoint_identity(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a training must have in common with a checkpoint that it continues from."""
     return {**identity(record), "data": record["data"]["fingerprint"]}

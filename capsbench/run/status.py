@@ -10,10 +10,10 @@ from typing import Any, Literal
 from capsbench.errors import InputError
 from capsbench.registry import PROTOCOLS
 from capsbench.run import provenance
-from capsbench.run.code_version import evaluation_version, training_sources, training_version
+from capsbench.run.code_version import evaluation_version, training_version
 from capsbench.run.folder import RunFolder
 from capsbench.run.match import matched_run
-from capsbench.run.record import has_other_data
+from capsbench.run.record import changed_sources, has_other_data
 from capsbench.study import Plan, Run
 
 State = Literal[
@@ -119,10 +119,9 @@ def _changed(run: Run, folder: RunFolder, record: Mapping[str, Any]) -> str:
         changes = list(_differences(before, now))
         return f"option {_named(changes)}" if changes else "the run that it is matched to has other options"
     if record.get("code") != training_version(run):
-        then, now = record.get("sources") or {}, training_sources(run)
-        files = [file for file in sorted(then.keys() | now.keys()) if then.get(file) != now.get(file)]
+        files = changed_sources(record, run)
         since = f"trained at commit {provenance.short(record.get('commit'))}"
-        return f"code {_named(files)}, {since}" if then and files else f"code, {since}"
+        return f"code {_named(files)}, {since}" if files else f"code, {since}"
     if has_other_data(folder, record):
         return f"data of {run.experiment}: other training images than when it was trained"
     ended = record["status"] in ("ok", "diverged")
