@@ -18,6 +18,7 @@ from capsbench.analysis.tables import table_names
 from capsbench.cli.worker import start_worker
 from capsbench.errors import InputError
 from capsbench.registry import PROTOCOLS
+from capsbench.run.cleaning import forget_weights, without_record
 from capsbench.run.code_version import code_version, content_version, data_version
 from capsbench.run.code_version import evaluation_version, shown_names, training_version
 from capsbench.run.device import count_gpus, has_gpu, requested_gpus
@@ -45,6 +46,13 @@ except InputError as error:
 # Snakemake says of its jobs.
 if "rules" in {str(what) for what in workflow.output_settings.quiet or ()}:
     quieten(logger, runs_speak=lambda: workflow.local_exec)
+
+# Weights without their run.yaml are no result: a run that lost it is made again, from its checkpoint.
+LOST = without_record(PLAN, Path("results")) if workflow.is_main_process else []
+if LOST:
+    logger.warning(f"run.yaml is lost, so that the run is made again: {', '.join(str(run.path) for run in LOST)}")
+    if workflow.executor_plugin is not None and not workflow.dryrun:
+        forget_weights(LOST)
 
 STUDY = f"results/{PLAN.study.name}"
 THREADS = max(run.training.threads for run in PLAN.runs)

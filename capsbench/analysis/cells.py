@@ -41,7 +41,8 @@ class Cell:
     of the errors. sampling_error: standard error in points from the draw of the test items, see `error_of_sampling`.
     published: the value beside them, None where papers have none. deviations: what keeps the two from being compared,
     a short phrase each. unofficial: files that are not the official ones. mixed: in what the seeds differ besides their
-    draws, which they should not. parameters, seconds of training,
+    draws, which they should not. machines: on which, and
+    with which versions, seeds were trained. parameters, seconds of training,
     images_per_second: means over the runs, nan where there is none. keys: of all planned runs.
     """
 
@@ -62,6 +63,7 @@ class Cell:
     deviations: tuple[str, ...]
     unofficial: tuple[str, ...]
     mixed: tuple[str, ...]
+    machines: tuple[str, ...]
     matching: Matching | None
     parameters: float
     seconds: float
@@ -145,6 +147,7 @@ def _cell(run: Run, plan: Plan, runs: pd.DataFrame) -> Cell:
         deviations=tuple(reasons),
         unofficial=unofficial,
         mixed=_mixed(done),
+        machines=tuple(dict.fromkeys(done["machines"].dropna())) if "machines" in done else (),
         matching=matching,
         **{name: _mean(done, name) for name in ("parameters", "seconds", "images_per_second")},
     )

@@ -17,6 +17,7 @@ from capsbench.errors import InputError
 from capsbench.registry import flat_options
 from capsbench.run.folder import DamagedRecord, RunFolder, whole, write_whole
 from capsbench.run.match import TOLERANCE
+from capsbench.run.provenance import machines
 from capsbench.study import Plan, Run
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,10 @@ NUMBERS = (
 )  # fmt: skip
 _OF_THE_STUDY = ("study", "experiment", "data_set", "variant", "label", "model", "seed")
 _IN_FRONT = (*_OF_THE_STUDY, "status", "key", *NUMBERS, "unofficial", "commit")
-_AT_THE_END = ("matched_to", "overshoot", "match_tolerance", "stuck_at_chance", "diagnostics", "code", "training_data")
+_AT_THE_END = (
+    "matched_to", "overshoot", "match_tolerance", "stuck_at_chance", "diagnostics", "code", "training_data",
+    "machines",
+)  # fmt: skip
 _WHOLE, _DECIMAL = re.compile(r"[-+]?\d+"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?inf")
 _NUMBERS_OF_A_ROW = {"seed", "overshoot", "match_tolerance", *NUMBERS}
 _TEXTS = {*_IN_FRONT, *_AT_THE_END} - _NUMBERS_OF_A_ROW - {"stuck_at_chance"}
@@ -48,7 +52,8 @@ def collect(plan: Plan, results: Path) -> pd.DataFrame:
     familiar error this one stopped; overshoot: how far its own was below that when it stopped, in points;
     match_tolerance: up to which distance the two count as equal;
     stuck_at_chance, with the diagnostics in words. code, training_data: hashes of the code that trained and of the
-    training set as read, the same in all seeds of a variant unless something changed between them. What is not there
+    training set as read, machines: processor or GPU and versions of torch and Python; the same in all seeds of a
+    variant unless something changed between them. What is not there
     is NaN.
     """
     labels = _labels(plan)
@@ -202,6 +207,7 @@ def _numbers(folder: RunFolder, record: dict[str, Any], accuracy: dict[str, Any]
         "commit": record["commit"],
         "code": record.get("code"),
         "training_data": data["fingerprint"][:16],
+        "machines": machines(record),
     }
 
 

@@ -1,6 +1,6 @@
 """A page per study: what it shows, verdicts, plots, all runs, provenance, in one file that opens anywhere."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
         if not record or record["status"] not in ("ok", "diverged") or record["digest"] != run.digest:
             continue
         records.append(record)
-        for name, value in _facts(run.data.name, record, folder).items():
+        for name, value in _facts(run.data.name, record, folder):
             if value:
                 facts.setdefault(name, {})[value] = None
         for split, fingerprint in record["data"].get("shown", {}).items():
@@ -106,17 +106,19 @@ def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
     return joined | items | _largest(records)
 
 
-def _facts(data: str, record: Mapping[str, Any], folder: RunFolder) -> dict[str, str]:
-    machine, evaluated = record["machine"], folder.read_evaluation("accuracy", record)
-    return {
-        "commit": record["commit"],
-        "evaluation commit": evaluated.get("commit", ""),
-        "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
-        "machine": f"{machine['device']}; {machine['system']} {machine['release']} {machine['architecture']}",
-        f"fingerprint of the training set as read ({data})": record["data"]["fingerprint"],
-        f"not the official files ({data})": "; ".join(record["data"]["unofficial"]),
-        "threads per run": str(record["config"]["training"]["threads"]),
-    }
+def _facts(data: str, record: Mapping[str, Any], folder: RunFolder) -> Iterator[tuple[str, str]]:
+    """Yield what a run says of its making; what differs between the parts of a training, for each of them."""
+    parts = record.get("segments") or [record]
+    yield from (("commit", part["commit"]) for part in parts)
+    yield "evaluation commit", folder.read_evaluation("accuracy", record).get("commit", "")
+    yield from (
+        ("versions", ", ".join(f"{name} {version}" for name, version in part["versions"].items())) for part in parts
+    )
+    for machine in (part["machine"] for part in parts):
+        yield "machine", f"{machine['device']}; {machine['system']} {machine['release']} {machine['architecture']}"
+    yield f"fingerprint of the training set as read ({data})", record["data"]["fingerprint"]
+    yield f"not the official files ({data})", "; ".join(record["data"]["unofficial"])
+    yield "threads per run", str(record["config"]["training"]["threads"])
 
 
 def _items(split: str, fingerprints: Set[str]) -> str:

@@ -21,7 +21,11 @@ SECONDS_BETWEEN = {"cuda": 30.0}  # checkpoints
 
 @dataclass
 class Progress:
-    """How far a training is. familiar_error in %, of the last look; matched: it is that of the run to be matched."""
+    """How far a training is.
+
+    familiar_error in %, of the last look; matched: it is that of the run to be matched. segments: on which machine and
+    with which versions it went on after which epoch, see `provenance.note_segment`.
+    """
 
     epoch: int = 0
     step: int = 0
@@ -31,6 +35,7 @@ class Progress:
     best_accuracy: float = -1.0
     familiar_error: float | None = None
     matched: bool = False
+    segments: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass

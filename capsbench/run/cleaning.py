@@ -28,6 +28,21 @@ def forget(paths: Sequence[Path]) -> list[Path]:
     return list(paths)
 
 
+def without_record(plan: Plan, results: Path) -> list[RunFolder]:
+    """Return the runs of a study that have weights, and a run.yaml that is lost or damaged.
+
+    Snakemake does not miss run.yaml, which is no output of a rule, since it takes the outputs of a job that fails away.
+    """
+    folders = (RunFolder.of(results, run.study, run.key) for run in plan.runs)
+    return [folder for folder in folders if folder.has_lost_record() and not folder.is_locked()]
+
+
+def forget_weights(folders: Iterable[RunFolder]) -> None:
+    """Remove what runs without a record have, but for their checkpoints, from which training writes the rest again."""
+    for folder in folders:
+        folder.forget_results()
+
+
 def _is_run(path: Path) -> bool:
     """Tell whether a folder is that of a run, whatever is left of it, and no other one of that name."""
     parts = path.resolve().parts

@@ -292,6 +292,21 @@ class RunFolder:
         except DamagedRecord:
             return None
 
+    def has_lost_record(self) -> bool:
+        """Tell whether there are weights whose run.yaml is not there or damaged; one that was changed is neither."""
+        if not self.model_path.exists():
+            return False
+        with suppress(OSError, ValueError):
+            text = self.record_path.read_text(encoding="utf-8") if self.record_path.is_file() else ""
+            if text.rstrip("\n").rpartition("\n")[2].startswith(f"{_CHECKSUM}:"):  # its last line: it is whole
+                return False
+        try:
+            return self.read_record() is None
+        except DamagedRecord:
+            return True
+        except InputError:
+            return False
+
     def _damaged(self) -> DamagedRecord:
         return DamagedRecord(f"{self.record_path}: damaged; delete the folder and train the run again")
 

@@ -4,12 +4,13 @@ Functions named `note_...` write into a record and do nothing else: the version 
 that call them, so that what is noted never makes a finished run train again.
 """
 
+import copy
 import hashlib
 import importlib.metadata
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from capsbench.study import Run
 
 _STUDY: ContextVar[Path | None] = ContextVar("study file", default=None)
+_DECIDING = ("commit", "versions", "machine")  # parts of a training that share them are one
+_OF_A_SEGMENT = ("started", *_DECIDING)
 PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "mlflow", "snakemake")
 
 
@@ -79,6 +82,41 @@ def note_start(record: dict[str, Any], device: "torch.device") -> None:
         import torch
 
         torch.cuda.reset_peak_memory_stats(device)
+
+
+def note_segment(record: dict[str, Any], segments: list[dict[str, Any]], epoch: int, over: bool) -> None:
+    """Note with what a training goes on, where that is not what it went on with before an interruption.
+
+    run.yaml then speaks of the start, and names the other parts under `segments`. What is only written again from its
+    checkpoint is no part of the training.
+
+    Args:
+        record: of the run, were it to start now.
+        segments: of the training so far; the one that starts now is added.
+        epoch: after which it goes on.
+        over: whether there is nothing left to train.
+    """
+    now = {name: record[name] for name in _OF_A_SEGMENT}
+    known = bool(segments) or epoch == 0  # checkpoints of before this was noted say nothing
+    last = segments[-1] if segments else None
+    if not over and (last is None or any(last[name] != now[name] for name in _DECIDING)):
+        segments.append(copy.deepcopy({"after_epoch": epoch, **now}))
+    if known and segments:
+        record |= copy.deepcopy({name: segments[0][name] for name in _OF_A_SEGMENT})
+    if len(segments) > 1:
+        record["segments"] = copy.deepcopy(segments)
+
+
+def machines(record: Mapping[str, Any]) -> str:
+    """Return in a line on what a run was trained, part by part: processor or GPU, versions of torch and Python."""
+    parts = record.get("segments") or [record]
+    return ", then ".join(dict.fromkeys(_machine(part) for part in parts))
+
+
+def _machine(part: Mapping[str, Any]) -> str:
+    versions = part["versions"]
+    packages = (f"{name} {versions[name]}" for name in ("torch", "python") if name in versions)
+    return ", ".join([str(part["machine"].get("device", "unknown")), *packages])
 
 
 def note_peak_memory(record: dict[str, Any], device: "torch.device") -> None:

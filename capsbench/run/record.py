@@ -11,7 +11,7 @@ from capsbench.study import Run
 
 
 def finished_record(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any] | None:
-    """Return run.yaml of a finished run of the same configuration, code and data, or None where there is none.
+    """Return run.yaml of a finished run of the same configuration, code and data; None without one, or a damaged one.
 
     A run that stopped where it matched another one is finished as long as that one's familiar error is the same.
 
@@ -20,9 +20,9 @@ def finished_record(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]
         record: its run.yaml, were it to start now.
 
     Raises:
-        InputError: run.yaml is damaged.
+        InputError: run.yaml was changed.
     """
-    found = folder.read_record()
+    found = folder.sound_record()
     if found is None or found["status"] not in ("ok", "diverged"):
         return None
     same = identity({"code": None, **found}) == identity(record) and not has_other_data(folder, found)

@@ -90,11 +90,11 @@ def _state(
     try:
         record = folder.read_record()
     except InputError as error:
-        return {}, to_train("damaged", f"{error}; 'capsbench redo {folder.path}' deletes it")
+        return {}, to_train("damaged", str(error))
     if record is None and not folder.model_path.exists():
         return {}, to_train("missing")
     if record is None:
-        return {}, to_train("damaged", f"run.yaml is lost; 'capsbench redo {folder.path}' lets it be trained again")
+        return {}, to_train("damaged", "run.yaml is lost; the next call makes the run again, from its checkpoint")
     if record["status"] == "running" and folder.is_locked():
         return record, to_train("running", _epoch(folder, run))
     if why := _changed(run, folder, record) or _waits(run, record, found.get(run.matched_key or ""), results):

@@ -167,6 +167,7 @@ def _train_on(
     resume(folder, checkpoint_identity(record), state)
     folder.write_metrics(state.progress.rows)  # not those of an earlier training
     progress = state.progress
+    provenance.note_segment(record, progress.segments, progress.epoch, _is_over(progress, schedule, training))
     tracker.log(progress.rows)
     saver, last_line = Saver(folder, checkpoint_identity(record), device), -math.inf
 

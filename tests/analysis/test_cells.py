@@ -125,3 +125,19 @@ def test_seeds_of_other_code_or_data_are_told_apart(make_plan, write_run, result
     assert "was trained with 2 versions of the code (seeds 0, 2; 1)." in notes
     alike = runs.assign(code="c", training_data=math.nan)  # as in files of before these were known
     assert cells(plan, alike)[0].mixed == ()
+
+
+def test_seeds_of_several_machines_are_named_below_the_table_and_no_reason_to_refuse(make_plan, write_run, results):
+    plan = make_plan(FULL)
+    for run, device in zip(plan.runs, ("one", "one", "another"), strict=True):
+        folder = write_run(run, error=0.25)
+        record = folder.read_record()
+        folder.write_record(record | {"machine": record["machine"] | {"device": device}})
+    runs = collect(plan, results)
+    (cell,) = cells(plan, runs)
+    assert [machine.split(",")[0] for machine in cell.machines] == ["one", "another"]
+    assert cell.mixed == ()
+    notes = " ".join(build_tables(plan, runs)["sabour-table1"].notes)
+    assert "Trained on several machines, or with several versions (runs.csv names them): " in notes
+    one = runs.assign(machines="one, torch 2.14.1, python 3.11.2")
+    assert "several machines" not in " ".join(build_tables(plan, one)["sabour-table1"].notes)

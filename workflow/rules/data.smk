@@ -8,9 +8,8 @@ rule data:
         f"{STUDY}/logs/data/{{experiment}}.log",
     priority: 1  # a mistake should show before anything trains
     params:
-        study=STUDY_FILE,
         data=lambda w: PLAN.data[w.experiment].model_dump_json(),
         code=lambda w: data_version(PLAN.data[w.experiment]),
     shell:
-        "capsbench data prepare {params.study:q} {wildcards.experiment}"
+        "capsbench data prepare {STUDY_FILE:q} {wildcards.experiment}"
         " --manifest {output} --log {log}"

@@ -31,12 +31,11 @@ rule evaluate:
         mem_mb=asked("mem_mb", here=0),
         runtime=asked("evaluation_minutes", here=None),
     params:
-        study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,
         protocols=" ".join(f"--protocol {p.name}" for p in ON_SCORES),
         code=lambda w: evaluation_version(PLAN.cell(**w), ON_SCORES),
     shell:
-        "capsbench evaluate {params.study:q} {params.run} {params.protocols} --log {log}"
+        "capsbench evaluate {STUDY_FILE:q} {params.run} {params.protocols} --log {log}"
 
 
 if ON_NETWORKS:
@@ -65,11 +64,10 @@ if ON_NETWORKS:
             runtime=asked("evaluation_minutes", here=None),
             slurm_extra=lambda w: "--exclusive" if alone(w) and on_cluster() else None,
         params:
-            study=STUDY_FILE,
-            run=lambda w: PLAN.cell(w.experiment, w.variant, w.seed).key,
+                run=lambda w: PLAN.cell(w.experiment, w.variant, w.seed).key,
             code=lambda w: evaluation_version(
                 PLAN.cell(w.experiment, w.variant, w.seed),
                 [ON_NETWORKS[w.experiment, w.protocol]],
             ),
         shell:
-            "capsbench evaluate {params.study:q} {params.run} --protocol {wildcards.protocol} --log {log}"
+            "capsbench evaluate {STUDY_FILE:q} {params.run} --protocol {wildcards.protocol} --log {log}"

@@ -26,7 +26,6 @@ rule tables:
     log:
         f"{STUDY}/logs/tables.log",
     params:
-        study=STUDY_FILE,
         # an edit of the study redraws what it changes
         contents=PLAN.study.model_dump_json(),
         contrasts=str(PLAN.contrasts),
@@ -38,7 +37,7 @@ rule tables:
         published=lambda w: content_version("analysis/published.yaml"),
         names=lambda w: shown_names(PLAN),
     shell:
-        "capsbench tables {params.study:q} > {log}"
+        "capsbench tables {STUDY_FILE:q} > {log}"
 
 
 rule plots:
@@ -58,7 +57,6 @@ rule plots:
     log:
         f"{STUDY}/logs/plots.log",
     params:
-        study=STUDY_FILE,
         # an edit of the study redraws what it changes
         contents=PLAN.study.model_dump_json(),
         contrasts=str(PLAN.contrasts),
@@ -66,7 +64,7 @@ rule plots:
         runs=lambda w: code_version("capsbench.analysis.collect:collect"),
         names=lambda w: shown_names(PLAN),
     shell:
-        "capsbench plots {params.study:q} > {log}"
+        "capsbench plots {STUDY_FILE:q} > {log}"
 
 
 rule study_report:
@@ -83,7 +81,6 @@ rule study_report:
     log:
         f"{STUDY}/logs/report.log",
     params:
-        study=STUDY_FILE,
         code=lambda w: code_version("capsbench.analysis.report:write_report"),
         correct=lambda w: code_version(
             "capsbench.analysis.correct_bits:read_predictions"
@@ -93,4 +90,4 @@ rule study_report:
             for ending in ("html.j2", "css", "js")
         ],
     shell:
-        "capsbench report {params.study:q} > {log}"
+        "capsbench report {STUDY_FILE:q} > {log}"

@@ -20,10 +20,9 @@ rule train:
         mem_mb=asked("mem_mb", here=0),
         runtime=asked("training_minutes", here=None),
     params:
-        study=STUDY_FILE,
         run=lambda w: PLAN.cell(**w).key,
         # an edit of the study or of the code reruns the runs that it changes, and no others
         digest=lambda w: PLAN.cell(**w).digest,
         code=lambda w: training_version(PLAN.cell(**w)),
     shell:
-        "capsbench train {params.study:q} {params.run} --log {log}"
+        "capsbench train {STUDY_FILE:q} {params.run} --log {log}"

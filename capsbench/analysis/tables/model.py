@@ -82,6 +82,7 @@ class Notes:
     others: dict[str, None] = field(default_factory=dict)
     remarks: dict[str, None] = field(default_factory=dict)
     waiting: dict[str, None] = field(default_factory=dict)
+    several_machines: dict[str, None] = field(default_factory=dict)
 
     def marked(self, word: str, reason: str) -> str:
         """Return a word with the letter of the reason for it."""
@@ -121,6 +122,8 @@ class Notes:
             self.others[f"{_name(cell)} was trained {PRECISIONS[cell.run.training.precision]}."] = None
         for what in cell.mixed:
             self.others[f"Not one cell but several: {_name(cell)} was trained with {what}."] = None
+        if len(cell.machines) > 1 or any(", then " in machine for machine in cell.machines):
+            self.several_machines[_name(cell)] = None
         if cell.matching is not None and math.isnan(cell.matching.overshoot):
             self.waiting[_name(cell)] = None
         elif cell.matching is not None:
@@ -137,6 +140,9 @@ class Notes:
         for lines, mark in self.files.items():
             below.append(f"{mark} not the official files (runs.csv has their checksums): {file_names(lines)}.")
         below += self.others
+        if self.several_machines:
+            names = ", ".join(self.several_machines)
+            below.append(f"Trained on several machines, or with several versions (runs.csv names them): {names}.")
         if self.waiting:
             below.append(f"Matched in familiar error, no result yet: {', '.join(self.waiting)}.")
         if self.remarks:
