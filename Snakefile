@@ -50,8 +50,10 @@ if "rules" in {str(what) for what in workflow.output_settings.quiet or ()}:
 # Weights without their run.yaml are no result: a run that lost it is made again, from its checkpoint.
 LOST = without_record(PLAN, Path("results")) if workflow.is_main_process else []
 if LOST:
-    logger.warning(f"run.yaml is lost, so that the run is made again: {', '.join(str(run.path) for run in LOST)}")
-    if workflow.executor_plugin is not None and not workflow.dryrun:
+    logger.warning(
+        f"run.yaml is lost, so that the run is made again: {', '.join(str(run.path) for run in LOST)}"
+    )
+    if not workflow.output_settings.dryrun:
         forget_weights(LOST)
 
 STUDY = f"results/{PLAN.study.name}"

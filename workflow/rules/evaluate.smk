@@ -64,7 +64,7 @@ if ON_NETWORKS:
             runtime=asked("evaluation_minutes", here=None),
             slurm_extra=lambda w: "--exclusive" if alone(w) and on_cluster() else None,
         params:
-                run=lambda w: PLAN.cell(w.experiment, w.variant, w.seed).key,
+            run=lambda w: PLAN.cell(w.experiment, w.variant, w.seed).key,
             code=lambda w: evaluation_version(
                 PLAN.cell(w.experiment, w.variant, w.seed),
                 [ON_NETWORKS[w.experiment, w.protocol]],
