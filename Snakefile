@@ -16,6 +16,8 @@ from snakemake.utils import min_version
 
 from capsbench.analysis.tables import table_names
 from capsbench.cli.worker import start_worker
+from capsbench.data import data_root
+from capsbench.data.prepare import is_outdated
 from capsbench.errors import InputError
 from capsbench.registry import PROTOCOLS
 from capsbench.run.cleaning import forget_weights, without_record
@@ -55,6 +57,15 @@ if LOST:
     )
     if not workflow.output_settings.dryrun:
         forget_weights(LOST)
+# Nor are raw files inputs of a rule, as they may have to be downloaded: data that was replaced is prepared again.
+for experiment, data in PLAN.data.items() if workflow.is_main_process else ():
+    manifest = Path(f"results/{PLAN.study.name}/data/{experiment}.json")
+    if is_outdated(manifest, data, data_root()):
+        logger.warning(
+            f"{experiment}: its raw files were replaced, so that it is made again"
+        )
+        if not workflow.output_settings.dryrun:
+            manifest.unlink()
 
 STUDY = f"results/{PLAN.study.name}"
 THREADS = max(run.training.threads for run in PLAN.runs)

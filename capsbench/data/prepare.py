@@ -1,5 +1,7 @@
 """Preparing a data set before anything trains on it: fetch, check and count its files, and build its caches."""
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import torch
 
 from capsbench.data import fingerprint, make_task, read_split
 from capsbench.data.catalogue import CATALOGUE
+from capsbench.errors import InputError
 from capsbench.study import Data, Split
 
 
@@ -30,6 +33,33 @@ def prepare(data: Data, root: Path) -> dict[str, Any]:
             what the options need.
     """
     fetch(data.name, root)
+    return _described(data, root)
+
+
+def is_outdated(manifest: Path, data: Data, root: Path) -> bool:
+    """Tell whether raw files came after a manifest, and preparing the data would give another one.
+
+    A manifest that holds is dated anew, so that the files are not read again for nothing.
+
+    Args:
+        manifest: where it is, or would be.
+        data: of the experiment.
+        root: the folder of raw data.
+    """
+    folders = {data.facts.folder, data.facts.test_folder} - {None}
+    files = [path for folder in folders for path in (root / str(folder)).rglob("*") if path.is_file()]
+    if not manifest.exists() or not any(path.stat().st_mtime > manifest.stat().st_mtime for path in files):
+        return False
+    try:
+        if manifest.read_text(encoding="utf-8") != json.dumps(_described(data, root), indent=2) + "\n":
+            return True
+    except (InputError, OSError, ValueError):  # preparing them says what is wrong
+        return True
+    os.utime(manifest)
+    return False
+
+
+def _described(data: Data, root: Path) -> dict[str, Any]:
     manifest: dict[str, Any] = {
         "name": data.name,
         "title": data.facts.title,

@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +9,9 @@ from small_data import NOWHERE, data_of
 
 from capsbench.data import Raw, load
 from capsbench.data.catalogue import CATALOGUE
-from capsbench.data.prepare import count, fetch, prepare, splits_of
+from capsbench.data.prepare import count, fetch, is_outdated, prepare, splits_of
 from capsbench.errors import InputError
+from capsbench.run.folder import write_json
 
 
 @pytest.fixture
@@ -146,3 +148,23 @@ def test_the_official_affnist_is_counted_from_its_own_files(in_catalogue, tmp_pa
     assert count(data, tmp_path, "test")["images"] == count(data, tmp_path, "familiar")["images"] == 30
     assert count(data, tmp_path, "test")["files"] == {"test.mat": "ab12"}
     assert count(data, tmp_path, "test")["fingerprint"] != count(data, tmp_path, "familiar")["fingerprint"]
+
+
+def test_a_manifest_is_outdated_where_newer_files_say_something_else(fetched, in_catalogue, tmp_path):
+    seeds = {"now": 0}
+    in_catalogue("affnist-generated", read=lambda *_: small(seed=seeds["now"]))
+    data, manifest, file = data_of("affnist-generated"), tmp_path / "m.json", tmp_path / "data/mnist/images"
+    assert not is_outdated(manifest, data, tmp_path / "data")  # nothing is prepared
+    write_json(manifest, prepare(data, tmp_path / "data"))
+    file.parent.mkdir(parents=True)
+    file.write_text("as before")
+    os.utime(manifest, (1, 1))
+    assert not is_outdated(manifest, data, tmp_path / "data")  # touched, or copied
+    assert manifest.stat().st_mtime > 1  # and not read again
+    seeds["now"] = 1
+    assert not is_outdated(manifest, data, tmp_path / "data")
+    os.utime(manifest, (1, 1))
+    assert is_outdated(manifest, data, tmp_path / "data")
+    in_catalogue("affnist-generated", read=lambda *_: (_ for _ in ()).throw(InputError("torn")))
+    assert is_outdated(manifest, data, tmp_path / "data")
+    assert len(fetched) == 1  # looking at a study downloads nothing

@@ -1,6 +1,5 @@
 import json
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -161,26 +160,10 @@ def test_prose_in_every_file_plans_nothing_and_voids_no_checkpoint(project):
 
 
 @pytest.mark.slow
-def test_a_renamed_study_file_reruns_nothing(project):
-    (project.path / "study.yaml").rename(project.path / "renamed.yaml")
-    done = project.snakemake("--dry-run", study="renamed.yaml")
-    assert "Nothing to be done" in done.output, done.output
-
-
-@pytest.mark.slow
 def test_touching_a_source_reruns_nothing(project):
     time.sleep(0.01)
     (project.path / "capsbench/run/train.py").touch()
     assert project.planned() == {}
-
-
-@pytest.mark.slow
-def test_a_lost_table_is_rebuilt_without_training(project):
-    (project.path / "results/tiny/tables/sabour-table1.tex").unlink()
-    assert "train" not in project.planned()
-    done = project.snakemake()
-    assert done.returncode == 0, done.output
-    assert (project.path / "results/tiny/tables/sabour-table1.tex").exists()
 
 
 BROKEN = '''
@@ -328,31 +311,6 @@ def test_a_dry_run_of_the_papers_study_takes_seconds(project):
     start = time.perf_counter()
     assert "train" in project.snakemake("--dry-run", "--quiet", "host", study="configs/paper.yaml").output
     assert time.perf_counter() - start < 15  # 5 s on an idle machine
-
-
-def test_a_run_that_is_lost_is_made_again(project):
-    shutil.rmtree(project.path / "results/tiny/runs/digits/cnn")
-    assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("left", ["", "status: ok\ndigest: 12\nfiles: {mod"])
-def test_a_run_that_lost_its_record_is_made_again_from_its_checkpoint(project, left):
-    folder = project.path / "results/tiny/runs/digits/caps/seed0"
-    before, weights = yaml.safe_load((folder / "run.yaml").read_text()), (folder / "model.pt").read_bytes()
-    (folder / "run.yaml").unlink()
-    if left:  # cut
-        (folder / "run.yaml").write_text(left)
-    planned = project.snakemake("--dry-run")
-    assert "is lost, so that the run is made again: results/tiny/runs/digits/caps/seed0" in planned.output
-    assert (folder / "model.pt").exists()  # a dry run takes nothing away
-    done = project.snakemake()
-    assert done.returncode == 0, done.output
-    assert "continues after epoch 1" in done.output
-    assert (folder / "model.pt").read_bytes() == weights
-    after = yaml.safe_load((folder / "run.yaml").read_text())
-    assert {name: after[name] for name in ("started", "files")} == {name: before[name] for name in ("started", "files")}
-    assert project.planned() == {}
 
 
 @pytest.mark.slow
