@@ -15,7 +15,7 @@ import pandas as pd
 from capsbench.analysis.stuck import diagnostics_in_words
 from capsbench.errors import InputError
 from capsbench.registry import flat_options
-from capsbench.run.folder import DamagedRecord, RunFolder, whole, write_whole
+from capsbench.run.folder import Damaged, RunFolder, whole, write_whole
 from capsbench.run.match import TOLERANCE
 from capsbench.run.provenance import machines
 from capsbench.study import Plan, Run
@@ -41,9 +41,9 @@ NEAR_CHANCE = 0.95  # share of the error of guessing from which a run that says 
 def collect(plan: Plan, results: Path) -> pd.DataFrame:
     """Return a row per run of a study, in the order of its file.
 
-    status: ok, diverged, failed, running, interrupted (its process is gone), damaged (run.yaml cannot be read, which a
-    message says), or missing (never started, trained under another configuration than the study has now, or not
-    evaluated yet). Every column but those of options is there whatever has run; only rows with status `ok` have
+    status: ok, diverged, failed, running, interrupted (its process is gone), damaged (a message says which file), or
+    missing (never started, trained under another configuration than the study has now, or not evaluated yet).
+    Every column but those of options is there whatever has run; only rows with status `ok` have
     numbers: test_error in % (for pairs of digits the pair-exact error, with per_digit_error in a
     column of its own), familiar_error, squared_error per test image, parameters, seconds of training, epochs, steps,
     peak_memory_mb, multiply_adds, images_per_second. unofficial: the files that are not the official ones, empty where
@@ -172,7 +172,7 @@ def _row(run: Run, labels: dict[tuple[str, str], str], folder: RunFolder) -> dic
     try:
         record = folder.read_record() or {}
         status = record.get("status", "missing")
-    except DamagedRecord as error:
+    except Damaged as error:
         log.warning("%s", error)
         status = "damaged"
     if status == "running" and not folder.is_locked():
@@ -181,17 +181,21 @@ def _row(run: Run, labels: dict[tuple[str, str], str], folder: RunFolder) -> dic
         status = "missing"
     numbers: dict[str, Any] = {}
     if status == "ok":
-        accuracy = folder.read_evaluation("accuracy", record)
-        if accuracy.get("status") == "ok":
-            numbers = _numbers(folder, record, accuracy) | _end_of_training(record)
+        try:
+            numbers = _numbers(folder, record)
+        except Damaged as error:
+            log.warning("%s", error)
+            status = "damaged"
         else:
-            status = "missing"
+            status = "ok" if numbers else "missing"
     return _of_the_study(run, labels) | {"status": status, "key": run.key} | numbers | _options(run)
 
 
-def _numbers(folder: RunFolder, record: dict[str, Any], accuracy: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a run that was trained and evaluated."""
-    data = record["data"]
+def _numbers(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers of a run that was trained; none where it is not evaluated. Raises Damaged."""
+    data, accuracy = record["data"], folder.read_evaluation("accuracy", record)
+    if accuracy.get("status") != "ok":
+        return {}
     images = record.get("images", data["epoch_images"] * record["epochs"])  # the last epoch may be a part of one
     return {
         "test_error": accuracy["error"],
@@ -208,6 +212,7 @@ def _numbers(folder: RunFolder, record: dict[str, Any], accuracy: dict[str, Any]
         "code": record.get("code"),
         "training_data": data["fingerprint"][:16],
         "machines": machines(record),
+        **_end_of_training(record),
     }
 
 

@@ -1,6 +1,7 @@
 """A page per study: what it shows, verdicts, plots, all runs, provenance, in one file that opens anywhere."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from capsbench.analysis.power import in_words
 from capsbench.analysis.tables import Table, build_tables
 from capsbench.analysis.tables.contrasts import contrasts_notes
 from capsbench.analysis.tables.text import MISSING, duration_text
-from capsbench.run.folder import RunFolder, write_whole
+from capsbench.run.folder import Damaged, RunFolder, write_whole
 from capsbench.study import Plan
 
 MOST_BYTES = 2_900_000  # what goes through most mail servers, and opens at once on a telephone
@@ -110,7 +111,8 @@ def _facts(data: str, record: Mapping[str, Any], folder: RunFolder) -> Iterator[
     """Yield what a run says of its making; what differs between the parts of a training, for each of them."""
     parts = record.get("segments") or [record]
     yield from (("commit", part["commit"]) for part in parts)
-    yield "evaluation commit", folder.read_evaluation("accuracy", record).get("commit", "")
+    with suppress(Damaged):  # which `collect` has said
+        yield "evaluation commit", folder.read_evaluation("accuracy", record).get("commit", "")
     yield from (
         ("versions", ", ".join(f"{name} {version}" for name, version in part["versions"].items())) for part in parts
     )

@@ -137,8 +137,8 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class DamagedRecord(InputError):
-    """run.yaml is cut, is no text, or lacks what every run.yaml has."""
+class Damaged(InputError):
+    """run.yaml, or the result of a protocol, is cut, is no text, or lacks what each has."""
 
 
 class RunFolder:
@@ -180,7 +180,8 @@ class RunFolder:
             record: run.yaml of the run.
 
         Raises:
-            InputError: the file is damaged, or was changed since it was written.
+            Damaged: the file is cut or no text.
+            InputError: it was changed since it was written, or cannot be read.
         """
         path = self.evaluation_path(protocol)
         try:
@@ -190,7 +191,7 @@ class RunFolder:
         except FileNotFoundError:
             return {}
         except (ValueError, AttributeError):
-            raise InputError(f"{path}: damaged; delete it and evaluate the run again") from None
+            raise Damaged(f"{path}: damaged; delete it and evaluate the run again") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
         if checksum is not None and checksum != _checksum(found):
@@ -259,14 +260,14 @@ class RunFolder:
         if not self.record_path.exists():
             return None
         if not self.record_path.is_file():  # opening a FIFO would wait for somebody to write into it
-            raise DamagedRecord(f"{self.record_path}: is no regular file; delete the folder and train the run again")
+            raise Damaged(f"{self.record_path}: is no regular file; delete the folder and train the run again")
         try:
             text = self.record_path.read_text(encoding="utf-8")
             record = yaml.load(text, Loader=_LOADER)
         except (yaml.YAMLError, ValueError, RecursionError):  # an odd date is a ValueError
             record = None
         except OSError as error:
-            raise DamagedRecord(f"{self.record_path}: cannot be read: {error.strerror or error}") from None
+            raise Damaged(f"{self.record_path}: cannot be read: {error.strerror or error}") from None
         if not isinstance(record, dict) or not {"status", "digest"} <= record.keys():
             raise self._damaged()
         checksum = record.pop(_CHECKSUM, None)
@@ -289,7 +290,7 @@ class RunFolder:
         """
         try:
             return self.read_record()
-        except DamagedRecord:
+        except Damaged:
             return None
 
     def has_lost_record(self) -> bool:
@@ -302,13 +303,13 @@ class RunFolder:
                 return False
         try:
             return self.read_record() is None
-        except DamagedRecord:
+        except Damaged:
             return True
         except InputError:
             return False
 
-    def _damaged(self) -> DamagedRecord:
-        return DamagedRecord(f"{self.record_path}: damaged; delete the folder and train the run again")
+    def _damaged(self) -> Damaged:
+        return Damaged(f"{self.record_path}: damaged; delete the folder and train the run again")
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write run.yaml, whose last line is a checksum of the others."""

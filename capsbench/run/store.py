@@ -72,11 +72,16 @@ class Store:
         with self._lock():  # opening a store makes or migrates its tables, which two processes must not do at once
             file = results / "mlflow.db"
             sweep(results, f".{file.name}.*.part")  # once there is a store, none is made aside that would do it
-            if self.uri == sqlite_uri(file) and not file.exists():
+            if self.is_in_results and not file.exists():
                 # made aside: a process that is killed half-way must not leave half a store under the final name
                 write_whole(file, lambda aside: MlflowClient(sqlite_uri(aside)).search_experiments(max_results=1))
             self.client = MlflowClient(self.uri)
             self.client.search_experiments(max_results=1)
+
+    @property
+    def is_in_results(self) -> bool:
+        """Tell whether it is the file in the folder of results, which no other folder logs to."""
+        return self.uri == sqlite_uri(self.results / "mlflow.db")
 
     # Experiments and what is in them
 

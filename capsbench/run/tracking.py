@@ -8,7 +8,6 @@ answers, the run is logged anew and whole, so that nothing stands there twice.
 import hashlib
 import json
 import logging
-import math
 import queue
 import threading
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from capsbench.run import store_contents as contents
-from capsbench.run.folder import DamagedRecord, RunFolder
+from capsbench.run.folder import Damaged, RunFolder
 from capsbench.run.store import Store, cell_key, load_mlflow, milliseconds, store_uri, without_passwords
 from capsbench.run.store_contents import read_metrics
 from capsbench.study import Plan, Run
@@ -28,8 +27,7 @@ log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_WRITES = 5.0
 SECONDS_TO_CLOSE = 30.0
-SECONDS_TO_OPEN = 5.0  # since the run began; a server that has not answered by then gets LEAST_SECONDS more
-LEAST_SECONDS = 1.0
+SECONDS_TO_ANSWER = 1.0  # of a server that has not answered while the run trained
 MOST_SECONDS_BETWEEN_TRIES = 300.0  # of a store that fails again and again; the wait doubles up to it
 
 
@@ -41,8 +39,9 @@ class Tracker:
         self._on_failure = on_failure  # what to say, once, with a place for the problem
         self._queue: queue.SimpleQueue[list[dict[str, Any]] | dict[str, Any]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._imported = threading.Event()  # MLflow, which takes a second or more of a run's first
         # whether it is worth while to wait for the store: it has answered, or it is a file, which others may be making
-        self._begun, self._answers = math.inf, False
+        self._answers = False
 
     @classmethod
     def none(cls) -> "Tracker":
@@ -70,9 +69,9 @@ class Tracker:
         """Write what is left and the outcome; waits for a slow store only so long."""
         if self._thread:
             self._queue.put(dict(record))
+            self._imported.wait(SECONDS_TO_CLOSE)
             clock = time.monotonic()
-            waited = max(0.0, clock - self._begun)  # since the store was first asked: importing mlflow does not count
-            self._thread.join(SECONDS_TO_CLOSE if self._answers else max(SECONDS_TO_OPEN - waited, LEAST_SECONDS))
+            self._thread.join(SECONDS_TO_CLOSE if self._answers else SECONDS_TO_ANSWER)
             if self._thread.is_alive():
                 self._complain(f"no answer for {time.monotonic() - clock:.2g} s")
             self._thread = None
@@ -91,7 +90,7 @@ class Tracker:
             try:
                 if store is None:
                     load_mlflow()
-                    self._begun = min(self._begun, time.monotonic())
+                    self._imported.set()
                     store = Store(results)
                     run_id, written = store.open_run(run, record), 0  # in the place of one that was begun
                     self._answers = True
@@ -135,7 +134,9 @@ def track_study(plan: Plan, results: Path, *, models: bool = False) -> dict[str,
         models: log the trained networks too, those that the store does not have yet.
 
     Returns:
-        How many runs were absent, damaged, running, current or written.
+        How many runs were absent, damaged, running, current or written, and how many entries were removed: those of
+        runs that left the folder of results, where the store is in it. A store elsewhere may be shared with other
+        folders, and keeps them.
     """
     store = Store(results)
     found = store.all_runs(plan.study.name)
@@ -143,6 +144,9 @@ def track_study(plan: Plan, results: Path, *, models: bool = False) -> dict[str,
     for entry in found:
         by_key.setdefault(entry.data.tags.get("capsbench.key", ""), []).append(entry)
     counts: dict[str, int] = {}
+    for entry in _left(found, results / plan.study.name) if store.is_in_results else ():
+        store.delete(entry)
+        counts["removed"] = counts.get("removed", 0) + 1
     for cell in _cells(plan):
         seeds = [_Seed(run, results) for run in cell]
         for seed in seeds:
@@ -157,6 +161,17 @@ def track_study(plan: Plan, results: Path, *, models: bool = False) -> dict[str,
     return counts
 
 
+def _left(found: Sequence[Any], here: Path) -> list[Any]:
+    """Return the entries of runs, or of variants all of whose runs are gone, that have no folder any more."""
+    gone = []
+    for entry in found:
+        tags = entry.data.tags
+        key = tags.get("capsbench.key") or tags.get("capsbench.cell")
+        if key is not None and not any((here / "runs" / key).rglob("run.yaml")):
+            gone.append(entry)
+    return gone
+
+
 class _Seed:
     """One run folder, and the MLflow run that shows it."""
 
@@ -167,7 +182,7 @@ class _Seed:
         self._without = "absent"
         try:
             self.record = self.folder.read_record()
-        except DamagedRecord as error:  # one damaged run must not stop the others
+        except Damaged as error:  # one damaged run must not stop the others
             log.warning("%s", error)
             self._without = "damaged"
         self.evaluated = contents.read_evaluations(self.folder, self.record) if self.record else {}

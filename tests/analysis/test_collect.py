@@ -229,11 +229,15 @@ def test_an_evaluation_of_an_earlier_training_is_not_shown(plan, write_run, resu
     assert collect(plan, results)["status"][0] == "missing"
 
 
-def test_a_damaged_evaluation_is_named(plan, write_run, results):
-    folder = write_run(plan.runs[0])
-    folder.evaluation_path("accuracy").write_text("{")
-    with pytest.raises(InputError, match=r"accuracy\.json: damaged"):
-        collect(plan, results)
+@pytest.mark.parametrize("name", ["accuracy", "familiar"])
+def test_a_damaged_evaluation_is_named_and_the_other_runs_stand(plan, write_run, results, caplog, name):
+    folder, _ = (write_run(run) for run in plan.runs[:2])
+    folder.evaluation_path(name).write_text("{")
+    frame = collect(plan, results)
+    assert frame["status"].tolist()[:2] == ["damaged", "ok"]
+    assert pd.isna(frame["test_error"][0])
+    assert caplog.messages == [f"{folder.evaluation_path(name)}: damaged; delete it and evaluate the run again"]
+    assert summarise_provenance(plan, results)["commit"]
 
 
 def test_pairs_have_a_per_digit_error_beside_the_pair_exact_one(plan, write_run, results):

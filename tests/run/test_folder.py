@@ -13,7 +13,7 @@ import torch
 
 from capsbench.errors import InputError
 from capsbench.run.checkpoint import save_tensors
-from capsbench.run.folder import DamagedRecord, RunFolder, write_json, write_whole
+from capsbench.run.folder import Damaged, RunFolder, write_json, write_whole
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_a_record_that_is_cut_anywhere_is_damaged(folder):
     before_checksums = whole.index(b"files:")  # cut there it is as a version without checksums wrote it
     for size in set(range(len(whole.rstrip()))) - {before_checksums - 1, before_checksums}:
         folder.record_path.write_bytes(whole[:size])
-        with pytest.raises(DamagedRecord, match=r"run\.yaml: damaged; delete the folder and train the run again"):
+        with pytest.raises(Damaged, match=r"run\.yaml: damaged; delete the folder and train the run again"):
             folder.read_record()
         assert folder.sound_record() is None
 
@@ -255,7 +255,7 @@ def test_a_record_that_lacks_a_key_is_damaged(folder, key):
     first = next(number for number, line in enumerate(lines) if line.startswith(f"{key}:"))
     last = next(number for number in range(first + 1, len(lines)) if lines[number][0] not in " -")
     folder.record_path.write_text("".join(lines[:first] + lines[last:]))
-    with pytest.raises(DamagedRecord, match=r"run\.yaml: damaged"):
+    with pytest.raises(Damaged, match=r"run\.yaml: damaged"):
         folder.read_record()
 
 
@@ -270,7 +270,7 @@ def test_a_record_that_is_none_is_damaged(folder, content):
 def test_a_fifo_or_folder_in_the_place_of_a_record_is_said_and_not_waited_for(folder, make):
     folder.path.mkdir(parents=True)
     make(folder.record_path)
-    with pytest.raises(DamagedRecord, match=r"run\.yaml: is no regular file"):
+    with pytest.raises(Damaged, match=r"run\.yaml: is no regular file"):
         folder.read_record()
 
 

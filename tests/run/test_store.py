@@ -164,6 +164,21 @@ def test_a_second_time_there_is_nothing_to_do(filled, results):
     assert {name: run.data.tags["capsbench.contents"] for name, run in found(results).items()} == stamps
 
 
+def test_runs_that_left_the_folder_leave_its_store_and_no_other_one(filled, results, monkeypatch):
+    names = set(found(results))
+    em = results / "small/runs/digits/em"
+    shutil.rmtree(em / "seed0")
+    shutil.rmtree(results / "small/runs/digits/dynamic-iterations1")
+    monkeypatch.setattr(Store, "is_in_results", False)  # a server, where others may log runs of this study
+    assert "removed" not in track_study(filled, results)
+    assert set(found(results)) == names
+    monkeypatch.undo()
+    gone = {"digits/em/seed0"} | {name for name in names if name.startswith("digits/dynamic-iterations1")}
+    assert track_study(filled, results)["removed"] == len(gone)
+    assert set(found(results)) == names - gone  # the other seed of the variant stays, and so does the variant
+    assert "removed" not in track_study(filled, results)
+
+
 def test_a_variant_is_finished_when_all_its_seeds_are(filled, results):
     assert found(results)["digits/em"].info.status == "FINISHED"
     leave(results, filled.cell("digits", "em_spread", 0), 3.0)

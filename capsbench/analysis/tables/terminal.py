@@ -35,7 +35,8 @@ def terminal_summary(plan: Plan, runs: pd.DataFrame, page: Path | None = None) -
         lines += ["", _short(title, WIDTH), _line(_HEADS, widths), *(_line(row, widths) for row in each)]
     ended = sum(len(cell.errors) for cell in there)
     lines += ["", f"{ended} of {len(plan.runs)} runs have a result. What was shown, and how to read it:"]
-    lines.append(str(page or Path("results") / plan.study.name / "report.html"))
+    page = page or Path("results") / plan.study.name / "report.html"
+    lines.append(str(page) if page.exists() else f"no page yet; 'capsbench report {plan.path}' writes {page}")
     return "\n".join(lines[1:]) + "\n"
 
 
