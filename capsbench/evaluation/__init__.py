@@ -96,6 +96,7 @@ def evaluate(run: Run, results: Path, root: Path, protocols: Sequence[str | Opti
         path = folder.evaluation_path(name)
         if arrays:
             write_whole(path.with_suffix(".npz"), functools.partial(_save, arrays=arrays))
+            found[name]["arrays"] = sha256(path.with_suffix(".npz"))
         else:
             path.with_suffix(".npz").unlink(missing_ok=True)
         folder.write_evaluation(name, found[name])

@@ -9,7 +9,8 @@ checkpoint.pt           where to continue after an interruption; of a finished r
 
 No number enters a table that is not as it was written: run.yaml and evaluations/*.json carry a checksum of themselves,
 and run.yaml the sha256 of model.pt, metrics.csv and predictions.npz, once they are there. Each evaluation names the
-weights that it measured. Files from before this was so are read without it.
+weights that it measured, and has the sha256 of its arrays in evaluations/NAME.npz. Files from before this was so are
+read without it.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ from capsbench.errors import InputError
 
 log = logging.getLogger(__name__)
 
-ABOUT = ("training_started", "commit", "weights", "code")  # of an evaluation: of which run, by which code
+ABOUT = ("training_started", "commit", "weights", "code", "arrays")  # of an evaluation: of which run, by which code
 
 SECONDS_UNTIL_LEFT = 60.0  # since a file was written to, until it counts as left by a process that is gone
 
@@ -198,6 +199,22 @@ class RunFolder:
             raise InputError(f"{path}: was changed since it was written; delete it and evaluate the run again")
         measured = record.get("files", {}).get(self.model_path.name, weights)
         return dict(found) if started == record.get("started") and weights in (None, measured) else {}
+
+    @contextmanager
+    def arrays(self, protocol: str) -> Iterator[Mapping[str, Any]]:
+        """Open evaluations/NAME.npz, the arrays of a protocol.
+
+        Raises:
+            InputError: it is damaged, or not the file that the protocol wrote.
+        """
+        import numpy as np
+
+        path = self.evaluation_path(protocol).with_suffix(".npz")
+        known = self.read_evaluation(protocol, self.read_record() or {}).get("arrays")
+        if known is not None and path.exists() and sha256(path) != known:
+            raise InputError(f"{path}: is not the file that this run wrote; evaluate the run again")
+        with whole(path, "evaluate"), np.load(path, allow_pickle=False) as arrays:
+            yield arrays
 
     def read_evaluations(self, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the results of all protocols that belong to this training of the run, see `read_evaluation`."""

@@ -5,6 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from small_runs import run_of
@@ -190,3 +191,25 @@ def test_a_torn_file_of_before_checksums_is_named_too(plan, results, name, conte
     (folder.path / name).write_bytes(content)
     with pytest.raises(InputError, match=rf"{name}: damaged; (train|evaluate) the run again"):
         DRAWN[name](plan, results, runs)
+
+
+def test_arrays_of_a_protocol_are_those_that_it_wrote(plan, results):
+    folder = folders(plan, results)[0]
+    evaluate(plan.runs[0], results, Path("data"), ["perturbation"])
+    path, mine = folder.evaluation_path("perturbation").with_suffix(".npz"), {}
+    with folder.arrays("perturbation") as arrays:
+        mine = {name: arrays[name] for name in arrays.files}
+    np.savez(path, **{name: array + 1 for name, array in mine.items()})
+    with (
+        pytest.raises(InputError, match=r"perturbation\.npz: is not the file that this run wrote; evaluate the run"),
+        folder.arrays("perturbation"),
+    ):
+        pass
+    found = folder.read_evaluation("perturbation", folder.read_record())
+    folder.write_evaluation("perturbation", {name: value for name, value in found.items() if name != "arrays"})
+    path.write_bytes(path.read_bytes()[:100])  # of before they had a digest, and torn
+    with (
+        pytest.raises(InputError, match=r"perturbation\.npz: damaged; evaluate the run again"),
+        folder.arrays("perturbation"),
+    ):
+        pass

@@ -31,7 +31,7 @@ def plot_perturbation(plan: Plan, results: Path | None, runs: pd.DataFrame, meas
         result = measures.get(row["key"], {}).get("perturbation", {})
         if result.get("status") != "ok":
             continue
-        with np.load(path, allow_pickle=False) as arrays:
+        with RunFolder(path.parents[1]).arrays("perturbation") as arrays:
             images = arrays["perturbed"]  # [P, D, 11, C, H, W]
         right = np.flatnonzero(np.equal(result["sample_labels"], result["sample_predictions"]))
         shown = int(right[0]) if len(right) else 0

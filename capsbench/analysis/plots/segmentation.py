@@ -31,7 +31,7 @@ def plot_segmentation(plan: Plan, results: Path | None, runs: pd.DataFrame, meas
         result = measures.get(row["key"], {}).get("segmentation", {})
         if result.get("status") != "ok":
             continue
-        with np.load(path, allow_pickle=False) as arrays:
+        with RunFolder(path.parents[1]).arrays("segmentation") as arrays:
             rows = _rows(result, arrays)
         title = f"{title_of(plan, row['experiment'], runs)}: {row['label']}, seed {row['seed']}"
         found.append((f"{title}\nIoU over all pairs of this seed {result['iou']:.0f} %", rows))
