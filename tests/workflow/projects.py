@@ -45,7 +45,12 @@ class Project:
         (self.path / "study.yaml").write_text(text)
 
     def start(
-        self, *arguments: str, study: str = "study.yaml", more: Sequence[str] = (), gpus: str = ""
+        self,
+        *arguments: str,
+        study: str = "study.yaml",
+        more: Sequence[str] = (),
+        gpus: str = "",
+        own_group: bool = False,
     ) -> subprocess.Popen:
         environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},  # the code beside it runs
@@ -54,8 +59,9 @@ class Project:
         }
         command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--configfile", study, *more]
         return subprocess.Popen(
-            command, cwd=self.path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+            command, cwd=self.path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=own_group,
+        )  # fmt: skip
 
     def snakemake(
         self, *arguments: str, study: str = "study.yaml", more: Sequence[str] = (), gpus: str = ""

@@ -17,14 +17,15 @@ import numpy as np
 import pytest
 from any_cases import cases, for_each
 from hypothesis import strategies as st
+from scipy.io import savemat
 from test_affnist import fields, save
 from test_cifar10 import TEST, TRAIN, batch, pickled
 from test_mnist import idx
 from test_smallnorb import PAIRS, contents
 from test_smallnorb_records import example, framed
-from torchvision.datasets import CIFAR10
+from torchvision.datasets import CIFAR10, SVHN
 
-from capsbench.data.readers import affnist, cifar10, mnist, smallnorb
+from capsbench.data.readers import affnist, cifar10, mnist, smallnorb, svhn
 from capsbench.data.readers.raw import Raw
 from capsbench.data.readers.smallnorb_records import read_pairs
 from capsbench.errors import InputError
@@ -150,16 +151,25 @@ def of_cifar10_packed(monkeypatch, folder: Path) -> Source:
     return Source({name: made.getvalue()}, source.read, 10, (gzipped,))
 
 
+def of_svhn(monkeypatch, folder: Path) -> Source:
+    made = io.BytesIO()
+    images = np.random.default_rng(0).integers(0, 256, (32, 32, 3, 12), dtype=np.uint8)
+    savemat(made, {"X": images, "y": (np.arange(12, dtype=np.uint8) % 10 + 1)[:, None]}, do_compression=True)
+    md5 = hashlib.md5(made.getvalue()).hexdigest()
+    monkeypatch.setattr(SVHN, "split_list", {"test": ["", "test_32x32.mat", md5]})
+    return Source({"test_32x32.mat": made.getvalue()}, lambda folder: svhn.read(folder, "test"), 10, plain_form())
+
+
 def plain_form() -> tuple[Form, ...]:
     return (lambda name, content: (name, content),)
 
 
 SOURCES = {
     "MNIST": of_mnist, "smallNORB": of_smallnorb, "affNIST": of_affnist, "CIFAR-10": of_cifar10,
-    "CIFAR-10's archive": of_cifar10_packed,
+    "CIFAR-10's archive": of_cifar10_packed, "SVHN": of_svhn,
 }  # fmt: skip
 # the slower a reader, the fewer
-COUNTS = {"MNIST": 1000, "smallNORB": 150, "affNIST": 1000, "CIFAR-10": 700, "CIFAR-10's archive": 150}
+COUNTS = {"MNIST": 1000, "smallNORB": 150, "affNIST": 1000, "CIFAR-10": 700, "CIFAR-10's archive": 150, "SVHN": 300}
 MANY = [pytest.param(name, count, marks=pytest.mark.slow) for name, count in COUNTS.items()]
 CASES = st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans(), CHANGES)
 
