@@ -10,6 +10,7 @@ import click
 
 from capsbench import __version__, load_study
 from capsbench.cli.bench import bench
+from capsbench.cli.bundle import bundle
 from capsbench.cli.data import data
 from capsbench.cli.messages import Group, run_command_line, unknown_name
 from capsbench.cli.options import (
@@ -155,6 +156,7 @@ def models(name: str | None, image_shape: tuple[int, int, int] | None, classes: 
 
 
 capsbench.add_command(data)
+capsbench.add_command(bundle)
 
 
 # Runs
