@@ -3,6 +3,7 @@
 # make test | test-all | cov            fast tests | all tests | all tests with coverage
 # make lint | format                    check style, types, imports, spelling, workflow | fix style
 # make docs | ui | bench                build the site | MLflow UI | speed of routing
+# make gpu-check                        on a GPU: its tests, the bench, then S17's Table 1 from wherever it stands
 # make verify                           compare the committed results with what they are made of
 # make lock | clean                     update the pinned packages | delete build products and results/quick
 STUDY ?= configs/quick.yaml
@@ -12,7 +13,7 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: study test test-all cov reference verify ui lint format docs bench lock clean
+.PHONY: study test test-all cov reference verify ui lint format docs bench gpu-check lock clean
 .DEFAULT_GOAL := study
 
 # ONLY: options of `capsbench plan`, which prints the files that these runs consist of
@@ -59,6 +60,14 @@ docs: $(VENV)/.dev
 
 bench: $(VENV)/.run
 	capsbench bench
+
+# pytest is no package of a study, and may be missing on a machine without a network
+gpu-check: $(VENV)/.run
+	@python -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "no GPU here, and nothing else needs one")'
+	@if python -c 'import pytest' 2>/dev/null; then CUDA_VISIBLE_DEVICES=$${CUDA_VISIBLE_DEVICES:-0} pytest -m gpu; \
+	else echo "pytest is not installed: the tests that need a GPU are left out"; fi
+	capsbench bench --device cuda
+	snakemake --cores all $$(capsbench plan configs/paper.yaml --table sabour-table1 --experiment mnist --targets) --configfile configs/paper.yaml
 
 # .run: the packages that a study needs. .dev: on top of them, the tools for tests, style and docs. Each file marks a
 # completed installation.

@@ -124,6 +124,7 @@ def test_a_kernel_that_does_not_compile_is_not_used(fused, caplog):
     assert "does not run here and is not used" in caplog.text
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu():
     inputs, weight = (draw.detach().cuda().requires_grad_() for draw in draws((128, 1152, 8), (1152, 10, 16, 8)))

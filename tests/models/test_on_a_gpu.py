@@ -1,0 +1,68 @@
+"""A GPU computes what the CPU does; `make gpu-check` runs these, and elsewhere they are skipped."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from small_networks import CLASSES, SHAPE, build_small
+from small_runs import go, metrics, run_of
+
+from capsbench.models import predict
+from capsbench.registry import MODELS
+from capsbench.run.precision import float32
+
+DEVICES = [pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+TOLERANCE = 1e-3  # of the largest value of a tensor, in float32: sums in another order, a dozen layers deep
+pytestmark = pytest.mark.gpu
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    scale = max(float(expected.abs().max()), 1e-6)
+    difference = float((found.cpu() - expected).abs().max())
+    assert difference <= TOLERANCE * scale, f"{what}: {difference:.3g} of {scale:.3g}"
+
+
+def step(name: str, device: str) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+    """Scores, loss and gradients of one batch, from the same weights and images."""
+    torch.manual_seed(0)
+    model = build_small(name).to(device).train()
+    torch.manual_seed(1)
+    images, labels = torch.rand(8, *SHAPE).to(device), (torch.arange(8) % CLASSES).to(device)
+    with float32():
+        output = model(images, labels)
+        loss = torch.stack(list(model.loss(output, images, labels).values())).sum()
+        loss.backward()
+    gradients = {key: p.grad.detach().cpu() for key, p in model.named_parameters() if p.grad is not None}
+    return output.scores.detach().cpu(), loss.detach().cpu(), gradients
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", MODELS.names())
+def test_a_step_of_every_network_is_that_of_the_cpu(name, device):
+    scores, loss, gradients = step(name, device)
+    expected_scores, expected_loss, expected = step(name, "cpu")
+    close(scores, expected_scores, "scores")
+    close(loss, expected_loss, "loss")
+    assert gradients.keys() == expected.keys()
+    for key, gradient in gradients.items():
+        close(gradient, expected[key], key)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", MODELS.names())
+def test_every_network_predicts_what_it_does_on_the_cpu(name, device):
+    model, images = build_small(name).eval(), torch.rand(16, *SHAPE)
+    with torch.inference_mode(), float32():
+        expected = predict(model, images)
+        found = predict(model.to(device), images.to(device))
+    close(found.scores, expected.scores, "scores")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("model", ["capsnet", "cnn_matched"])
+def test_a_training_follows_that_of_the_cpu(tmp_path: Path, model, device):
+    losses = {}
+    for where in ("cpu", device):
+        _, folder = go(run_of(tmp_path, model, device=where), tmp_path / where)
+        losses[where] = [float(row["train_loss"]) for row in metrics(folder)]
+    assert losses[device] == pytest.approx(losses["cpu"], rel=0.02)
