@@ -33,7 +33,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def plan_of(tmp_path: Path, model: str = "capsnet", options=None, data=None, **training) -> Plan:
-    usual = CAPSNET if model == "capsnet" else CNN
+    usual = {"capsnet": CAPSNET, "cnn_matched": CNN}.get(model, {})
     length = {} if "steps" in training else {"epochs": 3}
     study = {
         "name": "study",

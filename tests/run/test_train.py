@@ -237,6 +237,7 @@ def test_threads_and_deterministic_reach_torch(tmp_path):
     go(run_of(tmp_path, epochs=1, threads=2, deterministic=True), tmp_path / "r")
     assert torch.get_num_threads() == 2
     assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.utils.deterministic.fill_uninitialized_memory
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     go(run_of(tmp_path, epochs=1), tmp_path / "s")
     assert not torch.are_deterministic_algorithms_enabled()
