@@ -68,7 +68,7 @@ def measure(run: Run, device: str, batch_size: int, forward: Repeats, step: Repe
     torch.set_num_threads(run.training.threads)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(run.training.deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = not run.training.deterministic
     torch.manual_seed(0)
     before = forget_peak(device)

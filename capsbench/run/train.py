@@ -144,7 +144,7 @@ def _train_on(
     """Fill the run folder; leaves the outcome in `record`."""
     training = run.training
     torch.use_deterministic_algorithms(training.deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # which no network reads, and which takes time
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # which no network reads, and which takes time
     torch.backends.cudnn.benchmark = not training.deterministic
     task, validation, goal = _tasks(run, root, device, record)
     schedule = Schedule(training, task.epoch_images)
