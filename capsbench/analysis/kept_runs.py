@@ -1,21 +1,27 @@
 """What a reference keeps of each run folder: all but weights, predictions and checkpoints, in one file, runs.tar.xz.
 
+Of the runs that `keep_weights` of the study names it keeps the folder itself, with the weights, below runs/.
+
 A study may be trained in parts, on several machines or on several days, of which no machine keeps them all. The parts
 meet in the reference: what it kept of a run stands in for the folder that is gone.
 """
 
 import io
 import lzma
+import shutil
 import tarfile
 from collections.abc import Collection
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from capsbench.analysis.correct_bits import Correct
 from capsbench.errors import InputError
-from capsbench.run.folder import RunFolder, write_whole
+from capsbench.run.folder import RunFolder, sha256, write_whole
 from capsbench.study import Plan
 
 NAME = "runs.tar.xz"
+WITH_WEIGHTS = "runs"
+MOST_BYTES = 5_000_000  # of weights in a reference, which is committed
 _FILES = ("run.yaml", "metrics.csv", "evaluations/*.json")
 
 
@@ -38,6 +44,40 @@ def pack_runs(plan: Plan, results: Path, keys: Collection[str], target: Path) ->
                 with path.open("rb") as file:
                     archive.addfile(member, file)
     write_whole(target / NAME, lambda aside: aside.write_bytes(content.getvalue()))
+
+
+def keep_weights(plan: Plan, results: Path, keys: Collection[str], before: Path, target: Path) -> None:
+    """Copy the folders of runs whose weights are kept to TARGET/runs/EXPERIMENT/VARIANT/seedN, without predictions.
+
+    Args:
+        plan: the study; `keep_weights` names the runs.
+        results: the folder of results.
+        keys: of the finished runs.
+        before: the reference that is there, which may have weights of a run that has none in `results`.
+        target: of the reference that is written.
+
+    Raises:
+        InputError: a run that is named has its weights nowhere, or they are more than MOST_BYTES together.
+    """
+    chosen = [key for key in keys if any(fnmatchcase(key, pattern) for pattern in plan.study.keep_weights)]
+    total = 0
+    for key in chosen:
+        folder, kept = RunFolder.of(results, plan.study.name, key), RunFolder(target / WITH_WEIGHTS / key)
+        places = (folder.model_path, RunFolder(before / WITH_WEIGHTS / key).model_path)
+        known = (folder.read_record() or {}).get("files", {}).get(folder.model_path.name)
+        weights = next((path for path in places if path.exists() and sha256(path) == known), None)
+        if weights is None:
+            raise InputError(f"{folder.model_path}: keep_weights names this run, and its weights are not there")
+        total += weights.stat().st_size
+        if total > MOST_BYTES:
+            raise InputError(
+                f"keep_weights: the weights up to {key} are {total / 1e6:.1f} MB, more than {MOST_BYTES / 1e6:.0f}; "
+                "name fewer runs"
+            )
+        for path in (weights, *(path for pattern in _FILES for path in folder.path.glob(pattern))):
+            copy = kept.path / (path.name if path is weights else path.relative_to(folder.path))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
 
 
 def unpack_runs(plan: Plan, archive: Path, results: Path, without: Collection[str] = ()) -> set[str]:

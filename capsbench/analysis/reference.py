@@ -21,7 +21,7 @@ from capsbench.analysis.collect import collect, learning_curves, read_runs, runs
 from capsbench.analysis.correct_bits import NAME as CORRECT
 from capsbench.analysis.correct_bits import Correct, read_correct, read_predictions, write_correct
 from capsbench.analysis.kept_runs import NAME as KEPT
-from capsbench.analysis.kept_runs import gather, pack_runs, unpack_runs, with_earlier
+from capsbench.analysis.kept_runs import WITH_WEIGHTS, gather, keep_weights, pack_runs, unpack_runs, with_earlier
 from capsbench.analysis.measures import NAME as MEASURES
 from capsbench.analysis.measures import Measures, load_measures, read_measures, write_measures
 from capsbench.analysis.report import summarise_provenance, write_report
@@ -85,6 +85,7 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path,
             if measures := read_measures(plan, gathered):
                 write_measures(measures, aside / MEASURES)
             pack_runs(plan, gathered, _finished(known), aside)
+            keep_weights(plan, gathered, _finished(known), target, aside)
             about = {
                 "study": plan.study.name,
                 "made_by": f"capsbench reference {plan.path}",
@@ -286,7 +287,7 @@ def _keep_pictures(target: Path, aside: Path) -> None:
 
 def _replace(target: Path, aside: Path) -> None:
     """Put a folder in the place of another one, whose other files stay."""
-    ours = {*_HASHED, PROVENANCE, "report.html", "tables", "plots"}
+    ours = {*_HASHED, PROVENANCE, "report.html", "tables", "plots", WITH_WEIGHTS}
     for path in target.iterdir() if target.exists() else ():
         if path.name not in ours:
             shutil.move(path, aside / path.name)

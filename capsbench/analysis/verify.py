@@ -6,6 +6,7 @@ runs; the tables, byte for byte; the commits, where there is a git history; the 
 where there is a checkout. Plots are not compared: fonts differ between machines.
 """
 
+import csv
 import logging
 import math
 import re
@@ -25,7 +26,7 @@ from capsbench.analysis.collect import collect, read_runs, runs_of_plan
 from capsbench.analysis.correct_bits import NAME as CORRECT
 from capsbench.analysis.correct_bits import Correct, unlike
 from capsbench.analysis.kept_runs import NAME as KEPT
-from capsbench.analysis.kept_runs import unpack_runs
+from capsbench.analysis.kept_runs import WITH_WEIGHTS, unpack_runs
 from capsbench.analysis.measures import NAME as MEASURES
 from capsbench.analysis.measures import read_measures
 from capsbench.analysis.reference import (
@@ -44,7 +45,7 @@ from capsbench.analysis.reference import (
 from capsbench.analysis.tables import write_tables
 from capsbench.errors import InputError
 from capsbench.registry import flat_options
-from capsbench.run.folder import sha256
+from capsbench.run.folder import RunFolder, sha256
 from capsbench.run.provenance import git
 from capsbench.study import Plan, Run, load_plan
 
@@ -150,24 +151,38 @@ def _keys(folder: Path, plan: Plan, runs: pd.DataFrame, records: Sequence[Mappin
 
 
 def _kept(folder: Path, plan: Plan, runs: pd.DataFrame) -> Iterator[str]:
-    """Compare the rows with what the reference kept of the run folders."""
+    """Compare the rows with what the reference kept of the run folders; columns that came later are not there."""
     if not (folder / KEPT).exists():
         return
+    with (folder / RUNS).open(encoding="utf-8", newline="") as file:
+        later = {name for name in runs.columns if not name.startswith("option.")} - set(next(csv.reader(file)))
     with tempfile.TemporaryDirectory() as place:
         unpack_runs(plan, folder / KEPT, Path(place))
         frame = runs_of_plan(plan, collect(plan, Path(place)))
         if read_measures(plan, Path(place)) != measures_of(plan, folder):
             yield f"{folder / MEASURES}: is not what the evaluations in {KEPT} say"
+        for record in sorted((folder / WITH_WEIGHTS).glob("*/*/*/run.yaml")):
+            yield from _weights(record, Path(place) / plan.study.name)
     again = {row["key"]: row for row in frame.to_dict("records")}
     for row in runs_of_plan(plan, runs).to_dict("records"):
         kept = again[row["key"]]
         told = [
             f"{name} is {_shown(value)}, not {_shown(kept.get(name))}"
             for name, value in row.items()
-            if not _same(value, kept.get(name))
+            if name not in later and not _same(value, kept.get(name))
         ]
         if told:
             yield f"{folder / RUNS}: {row['key']}: {'; '.join(told[:3])}, which {KEPT} has"
+
+
+def _weights(path: Path, results: Path) -> Iterator[str]:
+    """Compare a run folder that was kept with its weights with what was kept of all runs."""
+    kept = RunFolder(path.parent)
+    record = kept.read_record() or {}
+    if path.read_bytes() != (results / WITH_WEIGHTS / Path(*path.parts[-4:])).read_bytes():
+        yield f"{path}: is not what {KEPT} has"
+    elif not kept.model_path.exists() or sha256(kept.model_path) != record["files"][kept.model_path.name]:
+        yield f"{kept.model_path}: is not what this run wrote"
 
 
 def _rows(folder: Path, plan: Plan, runs: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[str]:

@@ -311,6 +311,9 @@ class Study(Strict):
         description="figures to draw, those of protocols by their names; by default all that the study gives something",
     )
     tracking: bool = Field(True, description="log to MLflow")
+    keep_weights: list[str] = Field(
+        [], description="runs whose weights a reference keeps, EXPERIMENT/VARIANT/seedN with * for anything"
+    )
 
     @property
     def protocols(self) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hand_made import all_but, leave_items
 
+from capsbench.analysis import kept_runs
 from capsbench.analysis.collect import collect, read_runs
 from capsbench.analysis.correct_bits import read_correct
 from capsbench.analysis.kept_runs import NAME, pack_runs, unpack_runs
@@ -16,7 +17,7 @@ from capsbench.analysis.reference import seal, write_reference
 from capsbench.analysis.verify import verify
 from capsbench.cli.commands import main
 from capsbench.errors import InputError
-from capsbench.run.folder import RunFolder
+from capsbench.run.folder import RunFolder, sha256
 
 SAME = ("runs.csv", "correct.npz", "study.yaml", NAME)
 
@@ -256,3 +257,56 @@ def test_nothing_is_written_outside_the_folders_of_runs(plan, train, results, tm
     names = ("run.yaml", "metrics.csv", *(f"evaluations/{n}.json" for n in ("accuracy", "familiar", "reconstruction")))
     assert found == {f"{below}/{name}" for name in names}
     assert not (out / below / "metrics.csv").is_symlink()
+
+
+@pytest.fixture
+def with_weights(make_plan, study_text, write_run, monkeypatch):
+    """A study that keeps the weights of seed 0; each run has weights of a hundred bytes."""
+    plan = make_plan(f"{study_text}keep_weights: ['*/seed0']\n")
+
+    def leave(*seeds: int) -> None:
+        for number, run in enumerate(run for run in plan.runs if run.seed in seeds):
+            folder = RunFolder.of(write_run(run, error=100 * (number + 7) / 700).path.parents[4], run.study, run.key)
+            leave_items(folder, all_but(number + 7, 700, first=number), fingerprint=np.array("f" * 64))
+            folder.model_path.write_bytes(bytes([number]) * 100)
+            files = {path.name: sha256(path) for path in (folder.model_path, folder.metrics_path)}
+            folder.write_record(folder.read_record() | {"files": files})
+
+    return plan, leave
+
+
+def test_weights_of_the_runs_that_the_study_names_are_kept_with_their_folders(with_weights, results, tmp_path):
+    plan, leave = with_weights
+    leave(0, 1, 2)
+    target = tmp_path / "reference"
+    write_reference(plan, results, collect(plan, results), target)
+    kept = sorted((target / "runs").glob("*/*/*/model.pt"))
+    assert [path.parent.name for path in kept] == ["seed0"] * 3
+    for path in kept:
+        source = RunFolder.of(results, plan.study.name, "/".join(path.parts[-4:-1]))
+        assert path.read_bytes() == source.model_path.read_bytes()
+        assert RunFolder(path.parent).read_record() == source.read_record()
+        assert not (path.parent / "predictions.npz").exists()
+    assert verify([target]).problems == []
+    shutil.rmtree(results)  # the weights of runs that are gone stay
+    leave(1)
+    write_reference(plan, results, collect(plan, results), target)
+    assert sorted((target / "runs").glob("*/*/*/model.pt")) == kept
+    kept[0].write_bytes(b"others")
+    kept[1].parent.joinpath("run.yaml").write_text(kept[2].parent.joinpath("run.yaml").read_text())
+    assert verify([target]).problems == [
+        f"{kept[0]}: is not what this run wrote",
+        f"{kept[1].parent / 'run.yaml'}: is not what {NAME} has",
+    ]
+
+
+def test_weights_that_are_not_there_or_too_many_are_one_line(with_weights, results, tmp_path, monkeypatch):
+    plan, leave = with_weights
+    leave(0, 1, 2)
+    monkeypatch.setattr(kept_runs, "MOST_BYTES", 250)
+    with pytest.raises(InputError, match=r"the weights up to .*/seed0 are 0\.0 MB, more than 0; name fewer runs"):
+        write_reference(plan, results, collect(plan, results), tmp_path / "reference")
+    folder = RunFolder.of(results, plan.study.name, plan.runs[0].key)
+    folder.model_path.unlink()
+    with pytest.raises(InputError, match=r"model\.pt: keep_weights names this run, and its weights are not there"):
+        write_reference(plan, results, collect(plan, results), tmp_path / "reference")
