@@ -1,7 +1,8 @@
 """A measurement against an earlier one of the same machine: what is slower, beyond the noise."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -32,12 +33,12 @@ def read_measured(path: Path, columns: Sequence[str], command: str) -> pd.DataFr
     return found
 
 
-def check_conditions(found: pd.DataFrame, before: pd.DataFrame, names: Sequence[str]) -> None:
-    """Raise InputError where an earlier measurement had other conditions, which are columns with one value each."""
+def check_conditions(now: Mapping[str, Any] | pd.Series, before: pd.DataFrame, names: Sequence[str]) -> None:
+    """Raise InputError where conditions are not those of an earlier measurement, columns with one value each."""
     for name in names:
-        was, now = before[name].iloc[0], found[name].iloc[0]
-        if str(was) != str(now):
-            raise InputError(f"the earlier file was measured with another {name}: {was}, not {now}")
+        was, found = before[name].iloc[0], now[name]
+        if str(was) != str(found):
+            raise InputError(f"the earlier file was measured with another {name}: {was}, not {found}")
 
 
 def slower_than(found: pd.DataFrame, before: pd.DataFrame, key: Sequence[str]) -> list[str]:

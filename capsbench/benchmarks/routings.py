@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from capsbench.benchmarks.comparison import check_conditions, read_measured, slower_than
-from capsbench.benchmarks.turns import Case, start_on, take_turns
+from capsbench.benchmarks.turns import Case, ready, start_on, take_turns
 from capsbench.registry import ROUTINGS
 from capsbench.routing import LayerSize, Routed, Routing, dynamic_routing, stored_votes
 from capsbench.routing.contract import capsule_lengths
@@ -54,8 +54,8 @@ def routings_benchmark(batch: int, inputs: int, outputs: int, repeats: int, thre
     leaves, routings = make_leaves(batch, size, device), make_routings(size, device)
     keys = [(name, form) for name in routings for form in FORMS]
     found = {(name, form): route_once(routings[name], form, leaves) for name, form in keys}
-    cases = [Case(lambda n=name, f=form: partial(route_once, routings[n], f, leaves), {}) for name, form in keys]
-    times = dict(zip(keys, take_turns(cases, device, repeats), strict=True))
+    calls = [partial(route_once, routings[name], form, leaves) for name, form in keys]
+    times = dict(zip(keys, take_turns([Case(ready(call), {}) for call in calls], device, repeats), strict=True))
     about = {
         "batch": batch, "inputs": inputs, "outputs": outputs, "threads": threads if device == "cpu" else 0,
         "machine": describe(torch.device(device)), "torch": torch.__version__, "commit": commit(),
@@ -79,7 +79,7 @@ def read_routings(path: Path) -> pd.DataFrame:
 
 def regressions(found: pd.DataFrame, before: pd.DataFrame) -> list[str]:
     """Name what is slower than before, beyond the noise; InputError where that was measured in another way."""
-    check_conditions(found, before, ("batch", "inputs", "outputs", "threads", "machine"))
+    check_conditions(found.iloc[0], before, ("batch", "inputs", "outputs", "threads", "machine"))
     return slower_than(found, before, ("routing", "form"))
 
 

@@ -73,13 +73,18 @@ class Timed:
         return {"fastest_ms": min(self.ms), "median_ms": float(median), "quartiles_apart_ms": float(high - low)}
 
 
-class _Ready(NamedTuple):
+class _Warm(NamedTuple):
     """A case that is warm: what is called, how often in a sample, and what was found."""
 
     case: Case
     once: Callable[[], object]
     calls: int
     timed: Timed
+
+
+def ready(once: Callable[[], object]) -> Callable[[], Callable[[], object]]:
+    """Return the `prepare` of a case that is there already."""
+    return lambda: once
 
 
 def start_on(device: str, threads: int) -> None:
@@ -104,17 +109,17 @@ def take_turns(cases: Sequence[Case], device: str, rounds: int, seconds: float =
     """
     begun = time.perf_counter()
     found = [Timed() for _ in cases]
-    ready = []
+    all_warm = []
     for case, timed in zip(cases, found, strict=True):
         if (warm := _warmed_up(case, timed, device)) is not None:
-            ready.append(warm)
+            all_warm.append(warm)
     spent = 0.0
     for number in range(rounds):
         if number and time.perf_counter() - begun + spent > seconds:
             log.info(f"stopped after {number} of {rounds} rounds: the time is over")
             break
         start = time.perf_counter()
-        for one in ready:
+        for one in all_warm:
             _take_sample(one, device)
         spent = time.perf_counter() - start
         if math.isfinite(seconds):
@@ -138,7 +143,7 @@ def milliseconds(once: Callable[[], object], calls: int, device: str) -> float:
     return 1000 * (time.perf_counter() - start) / calls
 
 
-def _warmed_up(case: Case, timed: Timed, device: str) -> _Ready | None:
+def _warmed_up(case: Case, timed: Timed, device: str) -> _Warm | None:
     """Prepare a case and call it twice, the first time to allocate and to choose kernels -> None where it has no room.
 
     Where it is timed by the clock the device has nothing to do with it.
@@ -158,17 +163,17 @@ def _warmed_up(case: Case, timed: Timed, device: str) -> _Ready | None:
     except (RuntimeError, MemoryError) as error:
         _note_lack_of_memory(error, timed)
         return None
-    return _Ready(case, once, max(1, min(MOST_CALLS, math.ceil(LEAST_MS / max(taken, 1e-3)))), timed)
+    return _Warm(case, once, max(1, min(MOST_CALLS, math.ceil(LEAST_MS / max(taken, 1e-3)))), timed)
 
 
-def _take_sample(ready: _Ready, device: str) -> None:
-    if ready.timed.note:
+def _take_sample(warm: _Warm, device: str) -> None:
+    if warm.timed.note:
         return
     try:
-        place = "cpu" if ready.case.by_the_clock else device
-        ready.timed.ms.append(milliseconds(ready.once, ready.calls, place))
+        place = "cpu" if warm.case.by_the_clock else device
+        warm.timed.ms.append(milliseconds(warm.once, warm.calls, place))
     except (RuntimeError, MemoryError) as error:
-        _note_lack_of_memory(error, ready.timed)
+        _note_lack_of_memory(error, warm.timed)
 
 
 def _note_lack_of_memory(error: BaseException, timed: Timed) -> None:
