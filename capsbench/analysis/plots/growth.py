@@ -1,5 +1,6 @@
 """How routing layers grow with their sizes, from a measurement of `capsbench bench`: a page wide."""
 
+import math
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -17,14 +18,15 @@ AXES = {
     "iterations": "iterations",
     "batch": "images per batch",
 }
-MEASURES = {"fastest_ms": "ms", "peak_mb": "peak memory (MB)"}
+MEASURES = {"fastest_ms": "fastest pass (ms)", "peak_mb": "peak memory (MB)"}
 _LOOKS: dict[str, dict[str, Any]] = {
     "dynamic": {"color": "#0072B2", "marker": "o", "linestyle": "-", "label": "dynamic routing"},
     "em": {"color": "#D55E00", "marker": "s", "linestyle": (0, (4, 1.5)), "label": "EM routing"},
     "uniform": {"color": "#000000", "marker": "^", "linestyle": (0, (1, 1.2)), "label": "uniform: votes alone"},
 }
 _PROPORTIONAL: dict[str, Any] = {"color": FAINT, "linestyle": "-", "linewidth": 0.8, "marker": ""}
-_LEFT, _GAP, _RIGHT, _TOP, _BETWEEN, _BOTTOM, _HEIGHT = 0.52, 0.34, 0.1, 0.22, 0.2, 0.62, 1.35  # inches
+_LETTER = 0.058  # inches: a digit of a tick
+_LEFT, _GAP, _RIGHT, _TOP, _BETWEEN, _BOTTOM, _HEIGHT = 0.52, 0.34, 0.14, 0.22, 0.2, 0.62, 1.35  # inches
 
 
 @styled
@@ -80,11 +82,11 @@ def _draw(
         if other != axis:
             own = own[own[other].isna() | (own[other] == base[other])]
     values = sorted(own[axis].dropna().astype(int).unique())
-    panel.set_xlim(0.8 * values[0], 1.25 * values[-1])
+    panel.set_xlim(*_ends(values))
     panel.set_ylim(*limits)
     make_log(panel, "x")
     make_log(panel, "y")
-    panel.set_xticks(values, [plain(value) for value in values])
+    panel.set_xticks(values, _labels(values, panel.get_position().width * WIDTH))
     for name, look in _LOOKS.items():
         line = own[(own["name"] == name) & own[measure].notna()].sort_values(axis)
         if line.empty:
@@ -94,6 +96,27 @@ def _draw(
             continue
         panel.plot(line[axis].astype(float), line[measure].astype(float), **look)
     _draw_proportional(panel, values, limits)
+
+
+def _labels(values: list[int], inches: float) -> list[str]:
+    """Return the numbers of ticks on a logarithmic axis that is so long, empty where they would touch the next one."""
+    left, right = _ends(values)
+    labels: list[str] = []
+    edge = math.inf
+    for value in reversed(values):
+        text = plain(value)
+        place, half = inches * math.log(value / left) / math.log(right / left), _LETTER * len(text) / 2
+        has_room = place + half < edge
+        labels.append(text if has_room else "")
+        if has_room:
+            edge = place - half - _LETTER
+    return labels[::-1]
+
+
+def _ends(values: list[int]) -> tuple[float, float]:
+    """Return the ends of a logarithmic axis."""
+    margin = (values[-1] / values[0]) ** 0.06
+    return values[0] / margin, values[-1] * margin
 
 
 def _draw_proportional(panel: Any, values: list[int], limits: tuple[float, float]) -> None:
