@@ -26,8 +26,10 @@ def read_measured(path: Path, columns: Sequence[str], command: str) -> pd.DataFr
         raise InputError(f"{path}: no such file; '{command}' writes it")
     try:
         found = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except ValueError:  # pandas: no columns, a row too long, no text
+        found = pd.DataFrame()
     if list(found.columns) != list(columns) or found.empty:
         raise InputError(f"{path}: not a file of '{command.split(' --')[0]}', which has columns {', '.join(columns)}")
     return found

@@ -18,7 +18,7 @@ AXES = {
     "iterations": "iterations",
     "batch": "images per batch",
 }
-MEASURES = {"fastest_ms": "fastest pass (ms)", "peak_mb": "peak memory (MB)"}
+MEASURES = {"fastest_ms": "fastest pass\n(ms, log scale)", "peak_mb": "peak memory\n(MB, log scale)"}
 _LOOKS: dict[str, dict[str, Any]] = {
     "dynamic": {"color": "#0072B2", "marker": "o", "linestyle": "-", "label": "dynamic routing"},
     "em": {"color": "#D55E00", "marker": "s", "linestyle": (0, (4, 1.5)), "label": "EM routing"},
@@ -26,7 +26,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
 }
 _PROPORTIONAL: dict[str, Any] = {"color": FAINT, "linestyle": "-", "linewidth": 0.8, "marker": ""}
 _LETTER = 0.058  # inches: a digit of a tick
-_LEFT, _GAP, _RIGHT, _TOP, _BETWEEN, _BOTTOM, _HEIGHT = 0.52, 0.34, 0.14, 0.22, 0.2, 0.62, 1.35  # inches
+_LEFT, _GAP, _RIGHT, _TOP, _BETWEEN, _BOTTOM, _HEIGHT = 0.62, 0.34, 0.14, 0.22, 0.2, 0.62, 1.35  # inches
 
 
 @styled
@@ -52,7 +52,7 @@ def plot_growth(frame: pd.DataFrame) -> Figure:
             panel = figure.add_axes(place, label=f"{row}.{column}")
             _draw(panel, own, axis, measure, base, limits)
             panel.set_ylabel(MEASURES[measure] if column == 0 else "")
-            panel.set_xlabel(AXES[axis] if row == len(measures) - 1 else "")
+            panel.set_xlabel(f"{AXES[axis]} (log scale)" if row == len(measures) - 1 else "")
             if row == 0:
                 others = ", ".join(f"{_SHORT[other]} {base[other]}" for other in AXES if other != axis)
                 panel.set_title(others, fontsize=SMALL - 0.5, pad=3)
