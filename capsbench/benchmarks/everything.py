@@ -107,6 +107,7 @@ def read_everything(path: Path) -> pd.DataFrame:
 
 def check_comparable(before: pd.DataFrame, device: str, threads: int) -> None:
     """Raise InputError where an earlier measurement is of another device, machine or number of threads."""
+    start_on(device, threads)  # refuses a GPU that is not there
     check_conditions(_about(device, threads), before, ("device", "threads", "machine"))
 
 

@@ -32,7 +32,7 @@ class RoutingSize(NamedTuple):
     batch: int
 
     def __str__(self) -> str:
-        return f"{self.inputs} x {self.parents}, {self.iterations} iterations, batch {self.batch}"
+        return f"{self.inputs} x {self.parents}, iterations {self.iterations}, batch {self.batch}"
 
     @property
     def operations(self) -> float:

@@ -36,7 +36,7 @@ SCHEDULED_STEPS = 1000  # a loss with a schedule is somewhere within it
 def network_cases(names: Sequence[str], batch: int, device: str) -> Iterator[Case]:
     """Yield the cases of networks with their default options, on random images of the size of their papers."""
     for name in names:
-        network = functools.cache(functools.partial(_Trained, name, batch, device))
+        network = functools.cache(functools.partial(Trained, name, batch, device))
         shape, classes = MODELS[name].facts.get("published_on", ((1, 28, 28), 10))
         model = build_model(name, shape, classes)
         forward = 2.0 * batch * count_multiply_adds(model, shape)
@@ -45,7 +45,7 @@ def network_cases(names: Sequence[str], batch: int, device: str) -> Iterator[Cas
             "case": f"{'x'.join(map(str, shape))}, {classes} classes, batch {batch}",
         }  # fmt: skip
 
-        def prepare(part: str, network: Callable[[], _Trained] = network) -> Callable[[], object]:
+        def prepare(part: str, network: Callable[[], Trained] = network) -> Callable[[], object]:
             return network().part(part)
 
         # a gradient takes a product for the weight and one for what comes in
@@ -56,7 +56,7 @@ def network_cases(names: Sequence[str], batch: int, device: str) -> Iterator[Cas
                 yield Case(functools.partial(prepare, form), facts | {"form": form})
 
 
-class _Trained:
+class Trained:
     """A network, its optimizer, and a batch of random images."""
 
     def __init__(self, name: str, batch: int, device: str):

@@ -24,14 +24,14 @@ GROUPS = {
     "growth": (
         "Growth of routing layers",
         "The same, with one size at a time varied. `uniform` is the baseline: votes without agreement. A case "
-        "is input capsules x output capsules, routing iterations, images per batch.",
+        "is input capsules x output capsules, iterations of routing, images per batch.",
     ),
     "networks": (
         "Networks",
         "Training step: forward pass, loss, backward pass, norm of the gradient, AdamW. Evaluation: prediction of a "
         "batch without gradients. Convolutions and routing: what these layers were given in a step is kept, and they "
         "are called with it again, forth and back, without the others; the rest is the step less these. Where the "
-        "processor holds up a GPU the parts may add up to more than the step. Routing makes the votes, but in "
+        "processor holds up a GPU the parts may add up to more than the step, as they may by noise. Routing makes the votes, but in "
         "Efficient-CapsNet, where they are in the rest. Share of the matrix rate: multiply-adds of convolutions and "
         "matrix products, three times those of the forward pass for a step.",
     ),
@@ -43,6 +43,10 @@ _HEADINGS = {
     "quartiles_apart_ms": "quartiles apart, ms", "rate": "rate", "unit": "unit", "of_matrix_rate": "of matrix rate",
     "of_bandwidth": "of bandwidth", "of_step": "of the step", "peak_mb": "peak MB", "note": "note",
 }  # fmt: skip
+_OF_A_GPU = (
+    " Times are those of CUDA events. Peak memory is what a call allocates beyond what is held before it: weights, "
+    "what is given, and of a training step the last gradients and the sums of Adam."
+)
 _SHARES = ("of_matrix_rate", "of_bandwidth", "of_step")
 
 
@@ -59,7 +63,7 @@ def as_page(frame: pd.DataFrame) -> str:
         f"{about['machine']}; {threads}; torch {about['torch']}; commit {short(about['commit'])}; float32 without "
         f"TF32. Up to {frame['samples'].max()} rounds, in which everything takes its turn once, in one process; a "
         "sample is the mean of as many calls as take 10 ms. Rates and shares are those of the fastest sample."
-        + (" Times are those of CUDA events." if about["device"] == "cuda" else ""), "",
+        + (_OF_A_GPU if about["device"] == "cuda" else ""), "",
     ]  # fmt: skip
     for group, (title, text) in GROUPS.items():
         own = frame[frame["group"] == group]

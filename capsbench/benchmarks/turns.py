@@ -113,6 +113,8 @@ def take_turns(cases: Sequence[Case], device: str, rounds: int, seconds: float =
     for case, timed in zip(cases, found, strict=True):
         if (warm := _warmed_up(case, timed, device)) is not None:
             all_warm.append(warm)
+    if math.isfinite(seconds):
+        log.info(f"{len(all_warm)} cases are warm after {time.perf_counter() - begun:.0f} s")
     spent = 0.0
     for number in range(rounds):
         if number and time.perf_counter() - begun + spent > seconds:
@@ -123,7 +125,7 @@ def take_turns(cases: Sequence[Case], device: str, rounds: int, seconds: float =
             _take_sample(one, device)
         spent = time.perf_counter() - start
         if math.isfinite(seconds):
-            log.info(f"round {number + 1} of {rounds} took {spent:.0f} s", extra={"passing": number + 1 < rounds})
+            log.info(f"round {number + 1} of {rounds} took {spent:.0f} s")
     return found
 
 

@@ -18,7 +18,7 @@ from capsbench.benchmarks.everything import (
 )
 from capsbench.benchmarks.host import EPOCHS, batch_cases
 from capsbench.benchmarks.layers import CONV_LAYERS, RoutingSize, conv_cases, growth_cases
-from capsbench.benchmarks.steps import NETWORKS, PARTS, STEP, _Trained, network_cases
+from capsbench.benchmarks.steps import NETWORKS, PARTS, STEP, Trained, network_cases
 from capsbench.benchmarks.summary import GROUPS, as_page
 from capsbench.cli import main
 from capsbench.errors import InputError
@@ -99,7 +99,7 @@ def test_networks_have_their_parts_and_the_rest(found):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_parts_of_a_step_are_its_convolutions_and_its_routing(name):
-    trained = _Trained(name, 1, "cpu")
+    trained = Trained(name, 1, "cpu")
     before = [value.clone() for value in trained.model.parameters()]
     calls = {part: trained.part(part).calls for part in PARTS}
     assert any((a != b).any() for a, b in zip(before, trained.model.parameters(), strict=True))  # a real step
@@ -149,6 +149,9 @@ def test_what_is_slower_than_before_is_named(found, tmp_path):
 
 def test_other_conditions_are_not_compared(found, tmp_path):
     check_comparable(found, "cpu", 1)
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="no GPU here"):
+            check_comparable(found, "cuda", 1)
     with pytest.raises(InputError, match="measured with another threads: 1, not 2"):
         check_comparable(found, "cpu", 2)
     found.assign(machine="another").to_csv(tmp_path / "bench.csv", index=False)

@@ -73,6 +73,35 @@ def test_what_has_no_room_has_a_note_and_stops_nothing(monkeypatch):
     assert all(math.isnan(value) for value in found[0].summary().values())
 
 
+class FakeEvent:
+    """A CUDA event for machines without a GPU: the time between two is 3 ms."""
+
+    def __init__(self, enable_timing: bool):
+        assert enable_timing
+
+    def record(self) -> None:
+        pass
+
+    def elapsed_time(self, end: "FakeEvent") -> float:
+        return 3.0
+
+
+def test_a_gpu_is_timed_by_events_and_its_memory_is_measured_but_not_what_a_processor_does(monkeypatch):
+    memory = iter([5e6, 8e6])
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(turns, "forget_peak", lambda device: next(memory))
+    monkeypatch.setattr(turns, "peak_bytes", lambda device: next(memory))
+    seen: list[str] = []
+    by_the_clock = Case(slow_case("b", seen).prepare, {}, by_the_clock=True)
+    large = Case(slow_case("a", seen).prepare, {}, least_needed=1e30)  # a GPU says itself that it is full
+    on_gpu, on_processor = take_turns([large, by_the_clock], "cuda", 2)
+    assert on_gpu.ms == [3 / 4, 3 / 4]  # of four calls
+    assert on_gpu.peak_mb == 3.0
+    assert min(on_processor.ms) >= 12
+    assert on_processor.peak_mb is None
+
+
 def test_any_other_error_is_one():
     def wrong() -> None:
         raise RuntimeError("shapes do not fit")
