@@ -31,9 +31,9 @@ GROUPS = {
         "Training step: forward pass, loss, backward pass, norm of the gradient, AdamW. Evaluation: prediction of a "
         "batch without gradients. Convolutions and routing: what these layers were given in a step is kept, and they "
         "are called with it again, forth and back, without the others; the rest is the step less these. Where the "
-        "processor holds up a GPU the parts may add up to more than the step, as they may by noise. Routing makes the votes, but in "
-        "Efficient-CapsNet, where they are in the rest. Share of the matrix rate: multiply-adds of convolutions and "
-        "matrix products, three times those of the forward pass for a step.",
+        "processor holds up a GPU the parts may add up to more than the step, as they may by noise. Routing makes the "
+        "votes, but in Efficient-CapsNet, where they are in the rest. Share of the matrix rate: multiply-adds of "
+        "convolutions and matrix products, three times those of the forward pass for a step.",
     ),
     "batches": ("Batches", "All training batches of an epoch, drawn and augmented as their papers do it; no network."),
     "start-up": ("Start-up", "New processes, from the call to the end."),
@@ -58,10 +58,11 @@ def as_page(frame: pd.DataFrame) -> str:
     """
     about = frame.iloc[0]
     threads = "1 thread" if about["threads"] == 1 else f"{about['threads']} threads"
+    rounds = frame["samples"].max()
     lines = [
         "# Speed on this machine", "",
         f"{about['machine']}; {threads}; torch {about['torch']}; commit {short(about['commit'])}; float32 without "
-        f"TF32. Up to {frame['samples'].max()} rounds, in which everything takes its turn once, in one process; a "
+        f"TF32. {rounds} round{'' if rounds == 1 else 's'}, in which everything takes its turn once, in one process; a "
         "sample is the mean of as many calls as take 10 ms. Rates and shares are those of the fastest sample."
         + (_OF_A_GPU if about["device"] == "cuda" else ""), "",
     ]  # fmt: skip
