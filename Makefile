@@ -2,7 +2,7 @@
 # make reference [STUDY=...]            the same, then write results/reference/NAME
 # make test | test-all | cov            fast tests | all tests | all tests with coverage
 # make lint | format                    check style, types, imports, spelling, workflow | fix style
-# make docs | ui | bench                build the site | MLflow UI | speed of routing
+# make docs | ui | bench                build the site | MLflow UI | speed of everything here
 # make gpu-check                        on a GPU: its tests, the bench, then S17's Table 1 from wherever it stands
 # make verify                           compare the committed results with what they are made of
 # make lock | clean                     update the pinned packages | delete build products and results/quick

@@ -1,24 +1,21 @@
 """The time of every routing that is registered, in its fast form and in the plain one, side by side in one process."""
 
-import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from capsbench.errors import InputError
+from capsbench.benchmarks.comparison import check_conditions, read_measured, slower_than
+from capsbench.benchmarks.turns import Case, ready, start_on, take_turns
 from capsbench.registry import ROUTINGS
 from capsbench.routing import LayerSize, Routed, Routing, dynamic_routing, stored_votes
 from capsbench.routing.contract import capsule_lengths
 from capsbench.routing.dynamic import DynamicRouting
 from capsbench.routing.kernels.forms import plain_forms
 from capsbench.run.device import describe
-from capsbench.run.memory import keep_memory
 from capsbench.run.provenance import commit
 
 CONDITIONS = ("batch", "inputs", "outputs", "threads", "machine", "torch", "commit")
@@ -27,8 +24,7 @@ COLUMNS = (
     *CONDITIONS,
 )  # fmt: skip
 CHILD_DIM, PARENT_DIM = 8, 16  # those of S17
-SLOWER = 1.2  # a regression: the fastest pass takes this much longer, and more than the quartiles are apart
-_KEY = ["routing", "form"]
+FORMS = ("fast", "plain")
 
 
 def routings_benchmark(batch: int, inputs: int, outputs: int, repeats: int, threads: int, device: str) -> pd.DataFrame:
@@ -53,35 +49,24 @@ def routings_benchmark(batch: int, inputs: int, outputs: int, repeats: int, thre
     Raises:
         InputError: the device is `cuda` and there is no GPU.
     """
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("no GPU here for --device cuda; use cpu")
-    torch.set_num_threads(threads)
-    if device == "cpu":
-        keep_memory()
-    leaves = _leaves(batch, LayerSize(inputs, CHILD_DIM, outputs, PARENT_DIM), device)
-    routings = _routings(LayerSize(inputs, CHILD_DIM, outputs, PARENT_DIM), device)
-    found = {key: _once(routings[key[0]], key[1], leaves) for key in _keys(routings)}
-    times: dict[tuple[str, str], list[float]] = {key: [] for key in found}
-    if device == "cuda":
-        torch.cuda.synchronize()
-    for _ in range(repeats):
-        for (name, form), own in times.items():
-            start = time.perf_counter()
-            _once(routings[name], form, leaves)
-            if device == "cuda":
-                torch.cuda.synchronize()
-            own.append(1000 * (time.perf_counter() - start))
+    start_on(device, threads)
+    size = LayerSize(inputs, CHILD_DIM, outputs, PARENT_DIM)
+    leaves, routings = make_leaves(batch, size, device), make_routings(size, device)
+    keys = [(name, form) for name in routings for form in FORMS]
+    found = {(name, form): route_once(routings[name], form, leaves) for name, form in keys}
+    calls = [partial(route_once, routings[name], form, leaves) for name, form in keys]
+    times = dict(zip(keys, take_turns([Case(ready(call), {}) for call in calls], device, repeats), strict=True))
     about = {
         "batch": batch, "inputs": inputs, "outputs": outputs, "threads": threads if device == "cpu" else 0,
         "machine": describe(torch.device(device)), "torch": torch.__version__, "commit": commit(),
     }  # fmt: skip
     rows = []
-    for (name, form), own in times.items():
-        low, median, high = np.quantile(own, [0.25, 0.5, 0.75])
+    for (name, form), timed in times.items():
+        own = timed.summary()
         pairs = zip(found[name, form], found[name, "plain"], strict=True)
         rows.append({
-            "routing": name, "form": form, "fastest_ms": min(own), "median_ms": float(median),
-            "quartiles_apart_ms": float(high - low), "times_faster": min(times[name, "plain"]) / min(own),
+            "routing": name, "form": form, **own,
+            "times_faster": times[name, "plain"].summary()["fastest_ms"] / own["fastest_ms"],
             "largest_difference": max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs), **about,
         })  # fmt: skip
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -89,47 +74,23 @@ def routings_benchmark(batch: int, inputs: int, outputs: int, repeats: int, thre
 
 def read_routings(path: Path) -> pd.DataFrame:
     """Read a file of this benchmark. Raises InputError where it is not there or is something else."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; 'capsbench bench routings --output {path}' writes it")
-    try:
-        found = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
-    if list(found.columns) != list(COLUMNS):
-        raise InputError(f"{path}: not a file of 'capsbench bench routings', which has columns {', '.join(COLUMNS)}")
-    return found
+    return read_measured(path, COLUMNS, f"capsbench bench routings --output {path}")
 
 
 def regressions(found: pd.DataFrame, before: pd.DataFrame) -> list[str]:
     """Name what is slower than before, beyond the noise; InputError where that was measured in another way."""
-    for name in ("batch", "inputs", "outputs", "threads", "machine"):
-        was, now = before[name].iloc[0], found[name].iloc[0]
-        if str(was) != str(now):
-            raise InputError(f"the earlier file was measured with another {name}: {was}, not {now}")
-    both = found.merge(before, on=_KEY, suffixes=("", "_before"))
-    lines = []
-    for row in both.to_dict("records"):
-        noise = max(row["quartiles_apart_ms"], row["quartiles_apart_ms_before"])
-        slower = row["fastest_ms"] - row["fastest_ms_before"]
-        if row["fastest_ms"] > SLOWER * row["fastest_ms_before"] and slower > noise:
-            lines.append(
-                f"{row['routing']}, {row['form']}: {row['fastest_ms']:.3g} ms, {row['fastest_ms_before']:.3g} before"
-            )
-    return lines
+    check_conditions(found.iloc[0], before, ("batch", "inputs", "outputs", "threads", "machine"))
+    return slower_than(found, before, ("routing", "form"))
 
 
-def _routings(size: LayerSize, device: str) -> dict[str, Routing]:
+def make_routings(size: LayerSize, device: str) -> dict[str, Routing]:
+    """Build every routing that is registered, with its default options."""
     torch.manual_seed(0)
     return {name: ROUTINGS.build(name, size).to(device) for name in ROUTINGS.names()}
 
 
-def _keys(routings: dict[str, Routing]) -> Iterator[tuple[str, str]]:
-    for name in routings:
-        yield from ((name, "fast"), (name, "plain"))
-
-
-def _leaves(batch: int, size: LayerSize, device: str) -> list[Tensor]:
-    """Poses [B, I, d], activations [B, I], weight [I, J, D, d], which take gradients."""
+def make_leaves(batch: int, size: LayerSize, device: str) -> list[Tensor]:
+    """Draw poses [B, I, d], activations [B, I] and a weight [I, J, D, d], which take gradients."""
     generator = torch.Generator().manual_seed(0)
     poses = torch.randn(batch, size.children, size.child_dim, generator=generator).mul(0.1)
     activations = torch.rand(batch, size.children, generator=generator)
@@ -146,10 +107,9 @@ def _stored(routing: Routing, leaves: list[Tensor]) -> Routed:
     return Routed(poses, capsule_lengths(poses), couplings)
 
 
-def _once(routing: Routing, form: str, leaves: list[Tensor]) -> list[Tensor]:
-    """Route and go back -> poses and the gradients of the leaves."""
-    context: AbstractContextManager[Any] = plain_forms() if form == "plain" else nullcontext()
-    with context:
+def route_once(routing: Routing, form: str, leaves: list[Tensor]) -> list[Tensor]:
+    """Route and go back, in one of FORMS -> poses and the gradients of the leaves."""
+    with plain_forms() if form == "plain" else nullcontext():
         routed = _stored(routing, leaves) if form == "plain" else routing(*leaves)
         total = routed.poses.square().sum() + routed.activations.sum()
         gradients = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)

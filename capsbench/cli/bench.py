@@ -17,14 +17,63 @@ log = logging.getLogger("capsbench.cli")
 MOST_THREADS = 1024  # as in a study
 
 
-@click.group("bench", cls=GroupWithDefault, default="routing")
+@click.group("bench", cls=GroupWithDefault, default="all")
 def bench() -> None:
-    """Time routing, or the training of a study's networks.
+    """Time routing, networks, batches and start-up.
 
-    Without COMMAND: routing.
+    Without COMMAND: all.
 
     Example: capsbench bench networks quick
     """
+
+
+@bench.command("all")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Device (default: cpu).")
+@count_option("--threads", min(os.cpu_count() or 1, MOST_THREADS), "CPU threads", most=MOST_THREADS)
+@count_option("--rounds", 10, "Timed rounds at the most")
+@count_option("--minutes", 7, "Begin no round that would end later")
+@click.option("--quick", is_flag=True, help="Small sizes and two rounds, to see that it works.")
+@click.option(
+    "--output",
+    type=PATH,
+    default=Path("results/bench"),
+    metavar="DIR",
+    help="Write bench.csv, .md, .png and .svg there (default: results/bench).",
+)
+@click.option("--against", type=PATH, metavar="FILE", help="Fail where something is slower than in this bench.csv.")
+@common_options
+def bench_all(device: str, output: Path, against: Path | None, quick: bool, **limits: Any) -> None:
+    """Time everything in turns, and draw how routing grows.
+
+    Example: capsbench bench all --device cuda
+    """
+    from capsbench.analysis.plots.files import save_figure
+    from capsbench.analysis.plots.growth import plot_growth
+    from capsbench.benchmarks.everything import (
+        FULL,
+        QUICK,
+        check_comparable,
+        measure_everything,
+        read_everything,
+        slower_than_before,
+    )
+    from capsbench.benchmarks.summary import as_page
+    from capsbench.run.folder import write_whole
+
+    before = read_everything(against) if against else None  # refuses another file before anything is measured
+    if before is not None:
+        check_comparable(before, device, limits["threads"])
+    rounds = min(2, limits["rounds"]) if quick else limits["rounds"]
+    frame = measure_everything(
+        QUICK if quick else FULL[device], device, limits["threads"], rounds, 60 * limits["minutes"]
+    )
+    page = as_page(frame)
+    log.info(page)
+    write_whole(output / "bench.csv", lambda aside: frame.to_csv(aside, index=False, float_format="%.4g"))
+    write_whole(output / "bench.md", lambda aside: aside.write_text(page, encoding="utf-8"))
+    save_figure(plot_growth(frame), output, "bench")
+    log.info(f"{output}: bench.csv, bench.md, bench.png, bench.svg")
+    _refuse_slower([] if before is None else slower_than_before(frame, before), against)
 
 
 @bench.command("routing")
@@ -83,9 +132,7 @@ def bench_routings(device: str, output: Path | None, against: Path | None, **siz
     log.info(frame.drop(columns=list(CONDITIONS)).to_markdown(index=False, floatfmt=".3g"))
     if output:
         write_whole(output, lambda aside: frame.to_csv(aside, index=False, float_format="%.4g"))
-    slower = [] if before is None else regressions(frame, before)
-    if slower:
-        raise RunError(f"slower than in {against}: {'; '.join(slower)}")
+    _refuse_slower([] if before is None else regressions(frame, before), against)
 
 
 @bench.command("networks")
@@ -125,3 +172,9 @@ def bench_networks(study: str, steps: int, device: Literal["auto", "cpu", "cuda"
             add_speeds(output, [row])  # at once: a long benchmark may be interrupted
     if not rows:
         raise RunError(f"none of the {len(distinct_networks(plan))} networks of {plan.path} could be measured")
+
+
+def _refuse_slower(slower: list[str], against: Path | None) -> None:
+    """Fail where something is slower than in an earlier file."""
+    if slower:
+        raise RunError(f"slower than in {against}: {'; '.join(slower)}")

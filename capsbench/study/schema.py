@@ -37,7 +37,7 @@ from capsbench.study.tables import AnyTable
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)]
 RESERVED = {
     "reference": "is for what is committed", "mlflow.db": "is the store of MLflow", "mlruns": "is for MLflow's files",
-    "reproduced": "is for runs that are made again",
+    "reproduced": "is for runs that are made again", "bench": "is for what capsbench bench measures",
 }  # fmt: skip
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Plot = Literal[

@@ -15,7 +15,7 @@ COMMANDS = {
     "init", "config", "config show", "config schema", "models", "data", "data fetch", "data prepare", "data card",
     "data clean",
     "train", "evaluate", "status", "plan", "reproduce", "redo", "clean", "track",
-    "tables", "plots", "report", "reference", "verify", "bundle", "bench", "bench routing",
+    "tables", "plots", "report", "reference", "verify", "bundle", "bench", "bench all", "bench routing",
     "bench networks", "bench routings",
 }  # fmt: skip
 

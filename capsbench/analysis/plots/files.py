@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.figure import Figure
 
 from capsbench.analysis.measures import Measures, read_measures
 from capsbench.analysis.plots.protocols import plot_protocol
@@ -42,7 +43,6 @@ def write_plots(
     Returns:
         The paths of what was drawn.
     """
-    matplotlib.rcParams["svg.hashsalt"] = _SVG_SALT
     if measures is None:
         measures = {} if results is None else read_measures(plan, results)
     needed = NEED_RUN_FOLDERS if results is None else () if images else OF_IMAGES
@@ -53,12 +53,20 @@ def write_plots(
             continue
         draw = PLOTS.get(name)
         figure = draw(plan, results, runs) if draw else plot_protocol(name, plan, results, runs, measures)
-        for ending in ("png", "svg"):
-            paths.append(folder / f"{name}.{ending}")
-            options: dict[str, Any] = {"format": ending, "dpi": 300}
-            options["metadata"] = {"Date": None} if ending == "svg" else None
-            write_whole(paths[-1], lambda aside, f=figure, o=options: f.savefig(aside, **o))  # type: ignore[misc]
-        plt.close(figure)
+        paths += save_figure(figure, folder, name)
     if kept:
         log.info(f"{folder}: without run folders the following cannot be drawn and stay as they are: {', '.join(kept)}")
+    return paths
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as NAME.png and NAME.svg, close it, and return the two paths."""
+    matplotlib.rcParams["svg.hashsalt"] = _SVG_SALT
+    paths = []
+    for ending in ("png", "svg"):
+        paths.append(folder / f"{name}.{ending}")
+        options: dict[str, Any] = {"format": ending, "dpi": 300}
+        options["metadata"] = {"Date": None} if ending == "svg" else None
+        write_whole(paths[-1], lambda aside, o=options: figure.savefig(aside, **o))  # type: ignore[misc]
+    plt.close(figure)
     return paths
