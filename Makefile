@@ -7,6 +7,7 @@
 # make verify                           compare the committed results with what they are made of
 # make lock | clean                     update the pinned packages | delete build products and results/quick
 STUDY ?= configs/quick.yaml
+QUOTED = '$(subst ','\'',$(STUDY))'
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -18,7 +19,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 # ONLY: options of `capsbench plan`, which prints the files that these runs consist of
 study: $(VENV)/.run
-	$(if $(ONLY),targets=$$(capsbench plan $(STUDY) $(ONLY) --targets) && )snakemake --cores all $(if $(ONLY),$$targets )--configfile $(STUDY)
+	$(if $(ONLY),targets=$$(capsbench plan $(QUOTED) $(ONLY) --targets) && )snakemake --cores all $(if $(ONLY),$$targets )--configfile $(QUOTED)
 
 test: $(VENV)/.dev
 	pytest -n 2 --dist worksteal -m "not slow"
@@ -31,13 +32,13 @@ cov: $(VENV)/.dev
 
 # Runs the study, then writes the files to commit: tables, plots, provenance
 reference: study
-	capsbench reference $(STUDY)
+	capsbench reference $(QUOTED)
 
 verify: $(VENV)/.run
 	capsbench verify
 
 ui: $(VENV)/.run
-	@case "$$MLFLOW_TRACKING_URI" in http*) echo "the runs are on the server at $$MLFLOW_TRACKING_URI";; \
+	@case "$$MLFLOW_TRACKING_URI" in http*) echo "the runs are on the server that MLFLOW_TRACKING_URI names";; \
 	*) MLFLOW_DISABLE_TELEMETRY=true mlflow ui --backend-store-uri $${MLFLOW_TRACKING_URI:-sqlite:///results/mlflow.db};; esac
 
 lint: $(VENV)/.dev

@@ -20,12 +20,13 @@ from capsbench.data import data_root
 from capsbench.data.prepare import is_outdated
 from capsbench.errors import InputError
 from capsbench.registry import PROTOCOLS
-from capsbench.run.cleaning import forget_weights, without_record
+from capsbench.run.cleaning import unusable
 from capsbench.run.code_version import code_version, content_version, data_version
 from capsbench.run.code_version import evaluation_version, shown_names, training_version
 from capsbench.run.device import count_gpus, has_gpu, requested_gpus
 from capsbench.run.owner import check_owner
-from capsbench.run.workflow_lines import quieten
+from capsbench.run.status import run_states
+from capsbench.run.workflow_lines import executes, quieten
 from capsbench.study import load_plan
 
 min_version("9.0")
@@ -49,23 +50,22 @@ except InputError as error:
 if "rules" in {str(what) for what in workflow.output_settings.quiet or ()}:
     quieten(logger, runs_speak=lambda: workflow.local_exec)
 
-# Weights without their run.yaml are no result: a run that lost it is made again, from its checkpoint.
-LOST = without_record(PLAN, Path("results")) if workflow.is_main_process else []
-if LOST:
+# What has to be made again although its file is there: results that are cut or have lost their run.yaml, and data whose
+# raw files were replaced (they are no inputs of a rule, as they may have to be downloaded).
+AGAIN = []
+if workflow.is_main_process:
+    AGAIN = unusable(PLAN, Path("results"))
+    for experiment, data in PLAN.data.items():
+        manifest = Path(f"results/{PLAN.study.name}/data/{experiment}.json")
+        if is_outdated(manifest, data, data_root()):
+            AGAIN.append(manifest)
+if AGAIN:
     logger.warning(
-        f"run.yaml is lost, so that the run is made again: {', '.join(str(run.path) for run in LOST)}"
+        f"made again, as it is cut, outdated or without its run.yaml: {', '.join(map(str, AGAIN))}"
     )
-    if not workflow.output_settings.dryrun:
-        forget_weights(LOST)
-# Nor are raw files inputs of a rule, as they may have to be downloaded: data that was replaced is prepared again.
-for experiment, data in PLAN.data.items() if workflow.is_main_process else ():
-    manifest = Path(f"results/{PLAN.study.name}/data/{experiment}.json")
-    if is_outdated(manifest, data, data_root()):
-        logger.warning(
-            f"{experiment}: its raw files were replaced, so that it is made again"
-        )
-        if not workflow.output_settings.dryrun:
-            manifest.unlink()
+    if executes(sys.argv) and not list(Path(".snakemake/locks").glob("*")):
+        for path in AGAIN:
+            path.unlink(missing_ok=True)
 
 STUDY = f"results/{PLAN.study.name}"
 THREADS = max(run.training.threads for run in PLAN.runs)
@@ -107,15 +107,22 @@ rule all:
 FINALE = (
     f"capsbench track {shlex.quote(STUDY_FILE)}; " if PLAN.study.tracking else ""
 ) + f"capsbench tables {shlex.quote(STUDY_FILE)}"
+FINALE = FINALE.replace("{", "{{").replace(
+    "}", "}}"
+)  # shell() fills in what is in braces
 
 
 # Commands of jobs on this machine need not import everything anew.
 onstart:
     if workflow.local_exec:
-        if not has_gpu() and any(
-            run.training.device == "cuda"
-            and not Path(f"{STUDY}/runs/{run.key}/model.pt").exists()
-            for run in PLAN.runs
+        on_gpu = {run.key for run in PLAN.runs if run.training.device == "cuda"}
+        if (
+            on_gpu
+            and not has_gpu()
+            and any(
+                state.is_open and state.key in on_gpu
+                for state in run_states(PLAN, Path("results"))
+            )
         ):
             raise WorkflowError(
                 f"capsbench: {STUDY_FILE}: training.device is cuda, and there is no GPU here"

@@ -266,6 +266,8 @@ def track(study: str, models: bool, results: Path) -> None:
     uri = without_passwords(store_uri(results))
     try:
         counts = track_study(plan, results, models=models)
+    except InputError:  # of a run, or of what was done to the store: it says what to do
+        raise
     except Exception as error:  # any store, any failure: one line
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         hint = "; if the file is damaged, move it away and run this again" if uri.startswith("sqlite") else ""

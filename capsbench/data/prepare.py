@@ -48,7 +48,7 @@ def is_outdated(manifest: Path, data: Data, root: Path) -> bool:
     """
     folders = {data.facts.folder, data.facts.test_folder} - {None}
     files = [path for folder in folders for path in (root / str(folder)).rglob("*") if path.is_file()]
-    if not manifest.exists() or not any(path.stat().st_mtime > manifest.stat().st_mtime for path in files):
+    if not manifest.exists() or not any(_came(path) > manifest.stat().st_mtime for path in files):
         return False
     try:
         if manifest.read_text(encoding="utf-8") != json.dumps(_described(data, root), indent=2) + "\n":
@@ -57,6 +57,11 @@ def is_outdated(manifest: Path, data: Data, root: Path) -> bool:
         return True
     os.utime(manifest)
     return False
+
+
+def _came(path: Path) -> float:
+    """Return when a file was written, or put where it is: copying may keep an older date."""
+    return max(path.stat().st_mtime, path.stat().st_ctime)
 
 
 def _described(data: Data, root: Path) -> dict[str, Any]:

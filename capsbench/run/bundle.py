@@ -8,6 +8,7 @@ DIR/install.sh         makes an environment from these alone
 """
 
 import importlib.metadata
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,13 +36,17 @@ set -e
 here=$(cd "$(dirname "$0")" && pwd)
 venv=${{1:-$here/venv}}
 {python} -m venv{site} "$venv"
-pip="$venv/bin/python -m pip install --quiet --disable-pip-version-check --no-index --find-links $here/wheels"
-$pip{deps} --require-hashes --requirement "$here/requirements.txt"
-$pip --no-deps capsbench
-echo "installed; now:"
-echo "  cd $here/project"
-echo "  export CAPSBENCH_DATA=$here/data PATH=$venv/bin:\\$PATH"
-echo "  snakemake --cores all --configfile {study}"
+install() {{
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --find-links "$here/wheels" "$@"
+}}
+install{deps} --require-hashes --requirement "$here/requirements.txt"
+install --no-deps capsbench
+cat <<END
+installed; now:
+  cd '$here/project'
+  export CAPSBENCH_DATA='$here/data' PATH='$venv/bin':\\$PATH
+  snakemake --cores all --configfile {study}
+END
 """
 
 
@@ -72,14 +77,18 @@ def bundle(plan: Plan, target: Path, data: Path, python: str, machine: str, with
     pins = kept_pins((ROOT / PINS).read_text(encoding="utf-8"), environment(python, machine), without)
     target.mkdir(parents=True, exist_ok=True)
     (target / PINS).write_text("".join(f"{pin}\n" for pin in pins), encoding="utf-8")
+    try:
+        _download(target, python, machine)
+    except RunError:
+        shutil.rmtree(target)  # so that the next call finds a new folder
+        raise
     study = _copy_project(target / "project", plan)
     _copy_data(plan, data, target / "data")
     script = _INSTALL.format(
         python=f"python{python}", site=" --system-site-packages" * bool(without), deps=" --no-deps" * bool(without),
-        study=study,
+        study=shlex.quote(study),
     )  # fmt: skip
     (target / "install.sh").write_text(script, encoding="utf-8")
-    _download(target, python, machine)
     return {part: _size(target / part) for part in ("wheels", "project", "data")}
 
 
@@ -146,10 +155,10 @@ def _needs(name: str, extra: str, there: Mapping[str, str]) -> Iterator[Requirem
 
 def _copy_project(target: Path, plan: Plan) -> str:
     """Copy the files that git does not ignore; returns the path of the study from there."""
-    listed = git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "--", *_PROJECT)
+    listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *_PROJECT)
     if listed is None:
         raise InputError(f"{ROOT}: is no git checkout, so that it cannot be told which files are the project's")
-    for name in listed.splitlines():
+    for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file():  # not one that is deleted and not yet committed
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)

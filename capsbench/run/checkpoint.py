@@ -55,13 +55,14 @@ def resume(folder: RunFolder, identity: Mapping[str, Any], state: State) -> None
     device = next(state.model.parameters()).device
     try:
         saved = load_tensors(folder.checkpoint_path, device)
-    except Exception:  # torch raises many kinds for a torn file
+        same, progress = saved["identity"] == dict(identity), Progress(**saved["progress"])
+    except Exception:  # torch raises many kinds for a torn file, and one of another kind has other keys
         log.warning("the checkpoint is damaged: training starts afresh")
         return
-    if saved["identity"] != dict(identity):
+    if not same:
         log.warning("the checkpoint has another configuration or another version of the code: training starts afresh")
         return
-    state.progress = Progress(**saved["progress"])
+    state.progress = progress
     state.model.load_state_dict(saved["model"])
     if saved["optimizer"] is not None:
         state.optimizer.load_state_dict(saved["optimizer"])

@@ -28,19 +28,14 @@ def forget(paths: Sequence[Path]) -> list[Path]:
     return list(paths)
 
 
-def without_record(plan: Plan, results: Path) -> list[RunFolder]:
-    """Return the runs of a study that have weights, and a run.yaml that is lost or damaged.
+def unusable(plan: Plan, results: Path) -> list[Path]:
+    """Return the files of a study's runs that have to be made again, which Snakemake cannot know: see `RunFolder`.
 
-    Snakemake does not miss run.yaml, which is no output of a rule, since it takes the outputs of a job that fails away.
+    run.yaml is no output of a rule, since Snakemake takes the outputs of a job that fails away; nor does it look into
+    files.
     """
     folders = (RunFolder.of(results, run.study, run.key) for run in plan.runs)
-    return [folder for folder in folders if folder.has_lost_record() and not folder.is_locked()]
-
-
-def forget_weights(folders: Iterable[RunFolder]) -> None:
-    """Remove what runs without a record have, but for their checkpoints, from which training writes the rest again."""
-    for folder in folders:
-        folder.forget_results()
+    return [path for folder in folders if (found := folder.unusable()) and not folder.is_locked() for path in found]
 
 
 def _is_run(path: Path) -> bool:

@@ -13,6 +13,7 @@ weights that it measured, and has the sha256 of its arrays in evaluations/NAME.n
 read without it.
 """
 
+import fcntl
 import hashlib
 import json
 import logging
@@ -35,6 +36,7 @@ ABOUT = ("training_started", "commit", "weights", "code", "arrays")  # of an eva
 
 SECONDS_UNTIL_LEFT = 60.0  # since a file was written to, until it counts as left by a process that is gone
 
+_SECONDS_TO_LOOK = 0.1  # at a lock: others that only look at it hold it for less
 _CHECKSUM = "checksum"
 # what run.yaml of a finished run has had in every version; without it, and without a right checksum, it is damaged
 _LASTING = (
@@ -248,7 +250,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / ".lock")
         try:
-            lock.acquire(blocking=False)
+            lock.acquire(timeout=_SECONDS_TO_LOOK)
         except Timeout:
             if not wait:
                 yield False
@@ -263,14 +265,15 @@ class RunFolder:
             lock.release()
 
     def is_locked(self) -> bool:
-        """Tell whether a process trains this run now."""
-        if not (self.path / ".lock").exists():
-            return False
+        """Tell whether a process trains this run now; looking does not keep others from seeing the same."""
         try:
-            with FileLock(self.path / ".lock", blocking=False):
-                return False
-        except (Timeout, OSError):
+            with (self.path / ".lock").open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
             return True
+        return False
 
     def read_record(self) -> dict[str, Any] | None:
         """Return run.yaml, or None where there is none. Raises InputError for one that is damaged or was changed."""
@@ -310,20 +313,30 @@ class RunFolder:
         except Damaged:
             return None
 
-    def has_lost_record(self) -> bool:
-        """Tell whether there are weights whose run.yaml is not there or damaged; one that was changed is neither."""
-        if not self.model_path.exists():
-            return False
-        with suppress(OSError, ValueError):
-            text = self.record_path.read_text(encoding="utf-8") if self.record_path.is_file() else ""
-            if text.rstrip("\n").rpartition("\n")[2].startswith(f"{_CHECKSUM}:"):  # its last line: it is whole
-                return False
+    def unusable(self) -> list[Path]:
+        """Return the files of a trained run that nothing can be made of; looks at their ends and reads none of them.
+
+        Weights and what was measured are of no use where run.yaml is lost, cut, or of a training that did not end.
+        """
+        measured = [path for path in (self.predictions_path, *self.path.glob("evaluations/*.json")) if path.exists()]
+        if self.model_path.exists() and not self._has_whole_record():
+            return [self.model_path, *measured]
+        return [path for path in measured if not _ends_whole(path)]
+
+    def _has_whole_record(self) -> bool:
+        """Tell whether run.yaml is there, whole, and of a training that ended; one that was changed may be."""
         try:
-            return self.read_record() is None
-        except Damaged:
-            return True
-        except InputError:
+            text = self.record_path.read_text(encoding="utf-8") if self.record_path.is_file() else ""
+        except (OSError, ValueError):
             return False
+        if text.rstrip("\n").rpartition("\n")[2].startswith(f"{_CHECKSUM}:") and text.startswith("status: "):
+            return text.startswith(("status: ok\n", "status: diverged\n"))
+        try:
+            return (self.read_record() or {}).get("status") in ("ok", "diverged")
+        except Damaged:
+            return False
+        except InputError:
+            return True
 
     def _damaged(self) -> Damaged:
         return Damaged(f"{self.record_path}: damaged; delete the folder and train the run again")
@@ -340,6 +353,15 @@ class RunFolder:
         lines = [",".join(columns)]
         lines += [",".join("" if row[c] is None else repr(row[c]) for c in columns) for row in rows]
         write_whole(self.metrics_path, lambda aside: aside.write_text("\n".join(lines) + "\n"))
+
+
+def _ends_whole(path: Path) -> bool:
+    """Tell whether a JSON file or an archive ends as a whole one does."""
+    if path.suffix == ".npz":
+        return zipfile.is_zipfile(path)
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 3))
+        return file.read().rstrip().endswith(b"}")
 
 
 def _lacks_something(record: Mapping[str, Any]) -> bool:

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
+from capsbench.run.folder import RunFolder
+
 _PLANNED: ContextVar[tuple[str, ...] | None] = ContextVar("keys of the planned runs", default=None)
 _STATUS = re.compile(r"^status: (\w+)$", re.M)
 _SECONDS = re.compile(r"^seconds: ([\d.]+)$", re.M)
@@ -74,7 +76,10 @@ def _records(runs: Path) -> Iterator[tuple[str, float | None]]:
         except OSError:  # not there yet, or gone since: the run starts again
             continue
         status, seconds = _STATUS.search(text), _SECONDS.search(text)
-        yield status[1] if status else "", float(seconds[1]) if seconds else None
+        found = status[1] if status else ""
+        if found == "running" and not RunFolder(path.parent).is_locked():
+            found = "interrupted"
+        yield found, float(seconds[1]) if seconds else None
 
 
 def duration(seconds: float) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from capsbench.errors import InputError
 from capsbench.run import store_contents as contents
 from capsbench.run.folder import sweep, write_whole
 from capsbench.study import Run
@@ -91,9 +92,11 @@ class Store:
             with self._lock():
                 found = self.client.get_experiment_by_name(study)
                 if found is not None and found.lifecycle_stage == "deleted":
-                    raise ValueError(
-                        f"its experiment '{study}' was deleted there; 'mlflow experiments restore -x "
-                        f"{found.experiment_id}' brings it back, 'mlflow gc' removes it for good"
+                    store = without_passwords(self.uri)
+                    raise InputError(
+                        f"the experiment '{study}' was deleted in {store}; 'MLFLOW_TRACKING_URI={store} mlflow "
+                        f"experiments restore -x {found.experiment_id}' brings it back, 'mlflow gc --backend-store-uri "
+                        f"{store}' removes it for good"
                     )
                 self._experiments[study] = found.experiment_id if found else self._new_experiment(study)
         return self._experiments[study]

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from capsbench.run import store_contents as contents
 from capsbench.run.folder import Damaged, RunFolder
 from capsbench.run.store import Store, cell_key, load_mlflow, milliseconds, store_uri, without_passwords
@@ -138,6 +140,12 @@ def track_study(plan: Plan, results: Path, *, models: bool = False) -> dict[str,
         runs that left the folder of results, where the store is in it. A store elsewhere may be shared with other
         folders, and keeps them.
     """
+    (results / plan.study.name).mkdir(parents=True, exist_ok=True)
+    with FileLock(results / plan.study.name / ".track.lock"):  # two at once would write each run twice
+        return _track(plan, results, models)
+
+
+def _track(plan: Plan, results: Path, models: bool) -> dict[str, int]:
     store = Store(results)
     found = store.all_runs(plan.study.name)
     by_key: dict[str, list[Any]] = {}
@@ -185,7 +193,12 @@ class _Seed:
         except Damaged as error:  # one damaged run must not stop the others
             log.warning("%s", error)
             self._without = "damaged"
-        self.evaluated = contents.read_evaluations(self.folder, self.record) if self.record else {}
+        self.evaluated: dict[str, dict[str, Any]] = {}
+        try:
+            self.evaluated = contents.read_evaluations(self.folder, self.record) if self.record else {}
+        except Damaged as error:
+            log.warning("%s", error)
+            self.record, self._without = None, "damaged"
         self.run_id: str | None = None
         self.tags: Mapping[str, str] = {}
 

@@ -5,7 +5,7 @@ starts, which one ends, and how many of its steps are done.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _COMMENTARY = ("job_started", "job_finished", "progress", "resources_info")  # Snakemake's names of events
@@ -63,3 +63,19 @@ def quieten(logger: logging.Logger, runs_speak: Callable[[], bool]) -> None:
     for handler in logger.handlers:
         if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
             handler.filters.insert(0, StudyLines(handler, runs_speak))
+
+
+# options of Snakemake with which it runs no job
+_READING = {
+    "-n", "--dry-run", "--dryrun", "--unlock", "--lint", "-S", "--summary", "-D", "--detailed-summary", "-l", "--list",
+    "--list-rules", "--list-target-rules", "--lt", "--dag", "--rulegraph", "--filegraph", "--d3dag", "--report",
+    "--archive", "--cleanup-metadata", "--cm", "--delete-all-output", "--delete-temp-output", "--list-changes",
+    "--list-input-changes", "--li", "--list-params-changes", "--lp", "--list-code-changes", "--lc", "--list-untracked",
+    "--list-version-changes", "--lv", "--lu", "--touch", "-t", "--print-compilation", "--generate-unit-tests",
+    "--containerize",
+}  # fmt: skip
+
+
+def executes(arguments: Sequence[str]) -> bool:
+    """Tell whether a call of Snakemake runs jobs, rather than showing or changing what it knows of them."""
+    return not {argument.partition("=")[0] for argument in arguments} & _READING

@@ -38,6 +38,8 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=
 RESERVED = {
     "reference": "is for what is committed", "mlflow.db": "is the store of MLflow", "mlruns": "is for MLflow's files",
     "reproduced": "is for runs that are made again", "bench": "is for what capsbench bench measures",
+    "data": "is for what capsbench data describes", "logs": "would look like a folder of logs",
+    "mlflow-artifacts": "is for MLflow's files",
 }  # fmt: skip
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Plot = Literal[
@@ -327,6 +329,8 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.name.startswith("mlflow.db"):
+            raise ValueError(f"name: results/{self.name} {RESERVED['mlflow.db']}; take another name")
         if self.name in RESERVED:
             raise ValueError(f"name: results/{self.name} {RESERVED[self.name]}; take another name")
         for key in ("seeds", "tables", "plots"):

@@ -5,9 +5,11 @@ import logging
 import multiprocessing
 import os
 import queue
+import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -279,3 +281,55 @@ def test_a_record_that_was_changed_is_not_taken_for_one_that_is_damaged(folder):
     folder.record_path.write_text(folder.record_path.read_text().replace("epochs: 1", "epochs: 2"))
     with pytest.raises(InputError, match="was changed since it was written"):
         folder.sound_record()
+
+
+@pytest.fixture
+def trained(folder) -> RunFolder:
+    """A run folder with everything that a trained and evaluated run has."""
+    folder.write_record({"status": "ok", "digest": "d", "files": {}})
+    folder.model_path.write_bytes(b"weights")
+    with folder.predictions_path.open("wb") as file:
+        np.savez(file, scores=np.zeros(3))
+    folder.write_evaluation("accuracy", {"status": "ok"})
+    return folder
+
+
+def test_what_is_whole_is_usable(trained):
+    assert trained.unusable() == []
+    record = trained.record_path.read_text()
+    trained.record_path.write_text(record.replace("digest: d", "digest: e"))  # changed: whoever reads it says so
+    assert trained.unusable() == []
+
+
+@pytest.mark.parametrize("left", [None, "", "status: ok\ndigest: d\nfi", "status: running\ndigest: d\n"])
+def test_nothing_is_usable_without_the_record_of_a_training_that_ended(trained, left):
+    trained.record_path.unlink()
+    if left is not None:
+        trained.record_path.write_text(left)
+    found = {path.name for path in trained.unusable()}
+    assert found == {"model.pt", "predictions.npz", "accuracy.json"}
+    trained.model_path.unlink()
+    assert trained.unusable() == []  # to be trained anyway
+
+
+@pytest.mark.parametrize("name", ["predictions.npz", "evaluations/accuracy.json"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
+def test_what_was_cut_is_not_usable(trained, name, share):
+    path = trained.path / name
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    assert trained.unusable() == [path]
+
+
+def test_those_who_look_whether_a_run_is_locked_do_not_see_each_other(folder):
+    with folder.locked():
+        pass
+    looks: list[bool] = []
+    threads = [threading.Thread(target=lambda: looks.extend(folder.is_locked() for _ in range(300))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    with folder.locked(wait=False) as free:
+        assert free  # though others look
+        assert folder.is_locked()
+    for thread in threads:
+        thread.join()
+    assert len(looks) == 1200 and not all(looks)

@@ -59,10 +59,16 @@ def test_a_study_that_was_moved_renamed_or_copied_is_the_same_study(write, resul
     claim(write("a.yaml"), results)
     claim(write("copy.yaml"), results)
     (tmp_path / "copy.yaml").rename(tmp_path / "moved.yaml")
-    changed = write("moved.yaml", STUDY.replace("epochs: 1", "epochs: 2"))
-    claim(changed, results)
+    claim(write("moved.yaml"), results)
     write("moved.yaml", STUDY.replace("name: mine", "name: yours"))
     claim(write("new.yaml", STUDY.replace("epochs: 1", "epochs: 3")), results)
+
+
+def test_the_runs_of_a_study_whose_file_is_gone_are_not_trained_over(write, results, tmp_path):
+    claim(write("a.yaml"), results)
+    (tmp_path / "a.yaml").unlink()
+    with pytest.raises(InputError, match=r"has the runs of another study of this name, .*a\.yaml; give one"):
+        claim(write("b.yaml", STUDY.replace("epochs: 1", "epochs: 2")), results)
 
 
 def test_a_copy_with_a_part_taken_out_is_the_same_study(write, results):

@@ -1,3 +1,5 @@
+from contextlib import ExitStack
+
 import pytest
 
 from capsbench.run.folder import RunFolder
@@ -6,13 +8,24 @@ from capsbench.run.progress import planned_runs, study_progress
 
 @pytest.fixture
 def study(tmp_path):
-    def write(*runs: tuple[str, float | None]):
-        for number, (status, seconds) in enumerate(runs):
-            record = {"status": status, "digest": "d"} | ({} if seconds is None else {"seconds": seconds})
-            RunFolder.of(tmp_path, "study", f"e/v/seed{number}").write_record(record)
-        return tmp_path / "study"
+    """Writes records of runs; those that run are locked."""
+    with ExitStack() as stack:
 
-    return write
+        def write(*runs: tuple[str, float | None], killed: bool = False):
+            for number, (status, seconds) in enumerate(runs):
+                record = {"status": status, "digest": "d"} | ({} if seconds is None else {"seconds": seconds})
+                folder = RunFolder.of(tmp_path, "study", f"e/v/seed{number}")
+                folder.write_record(record)
+                if status == "running" and not killed:
+                    stack.enter_context(folder.locked())
+            return tmp_path / "study"
+
+        yield write
+
+
+def test_a_run_that_was_killed_does_not_run(study):
+    found = study_progress(study(("ok", 60.0), ("running", None), killed=True), 3)
+    assert (found.running, found.seconds_left) == (0, 120.0)
 
 
 def test_a_study_that_has_not_begun(study):

@@ -91,7 +91,7 @@ def test_a_killed_process_continues_too(tmp_path):
     assert same_weights(weights(folder), weights(whole))
 
 
-@pytest.mark.parametrize("damage", ["torn", "another run's", "other code's"])
+@pytest.mark.parametrize("damage", ["torn", "another run's", "other code's", "a model's"])
 def test_a_checkpoint_that_is_torn_or_of_another_run_or_code_is_not_used(tmp_path, damage, monkeypatch, caplog):
     run = run_of(tmp_path)
     folder = RunFolder.of(tmp_path / "r", run.study, run.key)
@@ -101,6 +101,8 @@ def test_a_checkpoint_that_is_torn_or_of_another_run_or_code_is_not_used(tmp_pat
     if damage == "torn":
         content = folder.checkpoint_path.read_bytes()
         folder.checkpoint_path.write_bytes(content[: len(content) // 2])
+    if damage == "a model's":
+        torch.save({"weight": torch.zeros(3)}, folder.checkpoint_path)
     if damage == "other code's":
         monkeypatch.setattr(record, "training_version", lambda run: "another version")
     caplog.clear()

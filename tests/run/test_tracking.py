@@ -2,16 +2,19 @@ import json
 import logging
 import math
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from capsbench.errors import InputError
 from capsbench.run import tracking
 from capsbench.run.folder import RunFolder, write_json
 from capsbench.run.store import without_passwords
@@ -271,8 +274,12 @@ def test_an_experiment_that_was_deleted_is_named_with_what_to_do(plan, results):
     store = Store(results)
     identity = store.experiment(plan.study.name)
     store.client.delete_experiment(identity)
-    with pytest.raises(ValueError, match=f"'tracked' was deleted there; 'mlflow experiments restore -x {identity}'"):
+    with pytest.raises(InputError, match="the experiment 'tracked' was deleted in sqlite:") as caught:
         Store(results).experiment(plan.study.name)
+    advice = re.search(r"'(MLFLOW_TRACKING_URI=\S+ mlflow [^']+)' brings it back", str(caught.value))[1]
+    here = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(advice, shell=True, check=True, env=here, capture_output=True)
+    assert Store(results).experiment(plan.study.name) == identity
 
 
 def test_an_experiment_that_another_run_made_meanwhile_is_taken(plan, results):
@@ -350,3 +357,21 @@ def test_one_damaged_run_is_said_and_the_others_are_tracked(plan, results, caplo
     assert track_study(plan, results) == {"absent": 2, "damaged": 1, "written": 1}
     assert f"{path}: damaged; delete the folder and train the run again" in caplog.messages
     assert set(logged(results, plan)[0]) == {plan.runs[1].key}
+
+
+def test_two_at_once_write_each_run_once(plan, results):
+    for run in plan.runs[:2]:
+        train(run, results, NOWHERE, tracking=False)
+    counts: list[dict[str, int]] = []
+    threads = [threading.Thread(target=lambda: counts.append(track_study(plan, results))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found.get("written", 0) for found in counts) == [0, 2]
+    keys = [
+        run.data.tags["capsbench.key"]
+        for run in Store(results).all_runs(plan.study.name)
+        if "capsbench.key" in run.data.tags
+    ]
+    assert sorted(keys) == sorted(run.key for run in plan.runs[:2])

@@ -1,5 +1,6 @@
 """What is lost or replaced is made again, and what is only moved or touched is not."""
 
+import json
 import os
 import shutil
 
@@ -39,8 +40,11 @@ def test_a_run_that_lost_its_record_is_made_again_from_its_checkpoint(project, l
     if left:  # cut
         (folder / "run.yaml").write_text(left)
     planned = project.snakemake("--dry-run")
-    assert "is lost, so that the run is made again: results/tiny/runs/digits/caps/seed0" in planned.output
-    assert (folder / "model.pt").exists()  # a dry run takes nothing away
+    said = "made again, as it is cut, outdated or without its run.yaml: results/tiny/runs/digits/caps/seed0/model.pt"
+    assert said in planned.output
+    for reading in ("--list-rules", "--summary", "--unlock"):
+        project.snakemake(reading)
+    assert (folder / "model.pt").exists()  # what runs no job takes nothing away
     done = project.snakemake()
     assert done.returncode == 0, done.output
     assert "continues after epoch 1" in done.output
@@ -58,8 +62,39 @@ def test_raw_files_that_were_touched_rerun_nothing_and_others_rerun_what_rests_o
     assert project.planned() == {}
     manifest.write_text(manifest.read_text().replace('"fingerprint": "', '"fingerprint": "0', 1))
     os.utime(manifest, (1, 1))
-    assert "digits: its raw files were replaced, so that it is made again" in project.snakemake("--dry-run").output
+    said = "made again, as it is cut, outdated or without its run.yaml: results/tiny/data/digits.json"
+    assert said in project.snakemake("--dry-run").output
     done = project.snakemake("results/tiny/data/digits.json")
     assert done.returncode == 0, done.output
     assert '"fingerprint": "0' not in manifest.read_text()
     assert project.planned() == {}  # since they were trained on what the files have now
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_was_cut_is_measured_again(project):
+    path = project.path / "results/tiny/runs/digits/caps/seed0/evaluations/accuracy.json"
+    whole = path.read_text()
+    path.write_text(whole[:50])
+    done = project.snakemake()
+    assert done.returncode == 0, done.output
+    assert json.loads(path.read_text())["error"] == json.loads(whole)["error"]
+    assert project.planned() == {}
+
+
+@pytest.mark.slow
+def test_a_study_file_with_braces_in_its_name_ends_as_any_other(project):
+    (project.path / "study.yaml").rename(project.path / "a{b}.yaml")
+    (project.path / "results/tiny/report.html").unlink()
+    done = project.snakemake(study="a{b}.yaml")
+    assert done.returncode == 0, done.output
+    assert "2 of 2 runs have a result" in done.output
+
+
+@pytest.mark.slow
+def test_a_gpu_that_is_not_there_is_missed_before_finished_runs_are_taken_away(project):
+    text = (project.path / "study.yaml").read_text()
+    project.write_study(text.replace("epochs: 1", "epochs: 2").replace("device: cpu", "device: cuda"))
+    done = project.snakemake()
+    assert done.returncode == 1
+    assert "training.device is cuda, and there is no GPU here" in done.output
+    assert len(list(project.path.glob("results/tiny/runs/*/*/*/model.pt"))) == 2
