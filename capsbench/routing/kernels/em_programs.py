@@ -96,11 +96,8 @@ def _log_likelihoods(votes, heights, means, precisions):
 @no_type_check
 def _load_norms(norms, keys, there, J: tl.constexpr, JP: tl.constexpr, EACH: tl.constexpr):
     """Load what belongs to the groups of some entries -> [BX, JP] or [BX, 1]."""
-    if EACH:
-        found = _load_pairs(norms, keys, there, J, JP)
-    else:
-        found = tl.load(norms + keys, mask=there, other=0.0)[:, None]
-    return found
+    found = _load_pairs(norms, keys, there, J, JP) if EACH else tl.load(norms + keys, mask=there, other=0.0)[:, None]
+    return found  # noqa: RET504 (Triton reads every `return`, whatever EACH is)
 
 
 @triton.jit

@@ -3,7 +3,8 @@
 One iteration is an E-step from the Gaussians of the iteration before it, and the sums of the M-step:
 
     l_nj = g_j - sum_h precision_jh (V_njh - mean_jh)^2,  R = exp(l - log-sum-exp of l over what competes),
-    w_nj = R_nj a_n,  mass_j = sum_n w_nj,  m_j = sum_n w_nj V_nj / (mass_j + EPSILON),  s_j = sum_n w_nj (V_nj - m_j)^2.
+    w_nj = R_nj a_n,  mass_j = sum_n w_nj,  m_j = sum_n w_nj V_nj / (mass_j + EPSILON),
+    s_j = sum_n w_nj (V_nj - m_j)^2.
 
 Neither votes nor l, R and w are stored, which are [B, P, N, J] and more: each kernel makes them again. Stored are the
 log-sum-exps, and on the way back one sum for each of them. A program has all parents of a few rows or samples, and goes
@@ -26,6 +27,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from capsbench.routing.kernels.forms import counts_launches
 from capsbench.routing.kernels.moments import EPSILON
 from capsbench.routing.kernels.windows import Windows
 
@@ -40,7 +42,7 @@ log = logging.getLogger(__name__)
 
 POSE_SIZE = 16
 MOST_PARENTS = 64  # of one position: a tile of all of them fits into registers
-TILE = 128  # pairs of a row and a parent in a program
+TILE = 64  # pairs of a row and a parent in a program
 PROGRAMS = 1024  # about so many at once, a few for each of a GPU's processors
 FOLDED = 1024  # numbers that one program folds
 
@@ -100,7 +102,7 @@ def _compiles(device: int) -> bool:
         with torch.enable_grad():
             children = Children(*(draw.requires_grad_() for draw in draws))
             for over_types in (False, True):
-                windows = Windows(torch.tensor([[0, 1]]), 2, over_types).to(device)
+                windows = Windows.of(torch.tensor([[0, 1]]), 2, over_types).to(device)
                 first = assigned_sums(children, None, windows)
                 gaussians = Gaussians(first.mass, first.means, first.squares)
                 torch.cat([x.flatten() for x in assigned_sums(children, gaussians, windows)]).sum().backward()
@@ -156,11 +158,11 @@ class _Layer:
         windows = self.windows
         return windows.positions, windows.places, self.types, windows.cells, windows.number
 
-    def constants(self, offsets: Tensor | None, **more: Any) -> dict[str, Any]:
+    def constants(self, offsets: bool, **more: Any) -> dict[str, Any]:
         """Return what kernels are compiled for."""
         found = {
             "J": self.parents, "JP": triton.next_power_of_2(self.parents), "BX": self.at_once,
-            "EACH": not self.windows.over_types, "SHARED": self.maps != self.children, "OFFSETS": offsets is not None,
+            "EACH": not self.windows.over_types, "SHARED": self.maps != self.children, "OFFSETS": offsets,
             **more,
         }  # fmt: skip
         return found if os.environ.get("TRITON_INTERPRET") else {**found, "num_warps": 4}
@@ -187,11 +189,20 @@ def _each(number: int, parts: int) -> int:
     return -(-number // max(1, min(number, parts)))
 
 
+def _run(kernel: str, grid: tuple[int, ...], *operands: Any, **constants: Any) -> None:
+    """Run a kernel, or tell of it where launches are counted."""
+    count = counts_launches()
+    if count is not None:
+        count(kernel, [operand for operand in operands if isinstance(operand, Tensor)])
+    else:
+        getattr(programs, kernel)[grid](*operands, **constants)
+
+
 class AssignedSums(Function):
     """`assigned_sums` with its gradient."""
 
     @staticmethod
-    def forward(  # noqa: D102
+    def forward(  # noqa: D102, PLR0913
         ctx: Any,
         poses: Tensor,
         activations: Tensor,
@@ -213,18 +224,20 @@ class AssignedSums(Function):
         if heights is not None and means is not None and precisions is not None:
             before = (heights.contiguous(), means.contiguous(), precisions.contiguous())
             norms, (grid, each) = layer.norms(poses), layer.group_grid()
-            programs.log_norms[grid](
+            _run(
+                "log_norms", grid,
                 poses, *inputs, *before, windows.seen, windows.group_entries, windows.group_counts, norms,
-                layer.batch, each, windows.group_entries.shape[1], *layer.sizes(), **layer.constants(offsets),
+                layer.batch, each, windows.group_entries.shape[1], *layer.sizes(), **layer.constants(offsets is not None),
             )  # fmt: skip
-        programs.moments[(layer.blocks,)](
+        _run(
+            "moments", (layer.blocks,),
             poses, activations, *inputs, *before, norms, windows.start, windows.seen, windows.groups,
             mass, found, squares, shares, layer.rows, *layer.sizes(),
-            **layer.constants(offsets, FIRST=heights is None, STORE=keep, EPSILON=EPSILON),
+            **layer.constants(offsets is not None, FIRST=heights is None, STORE=keep, EPSILON=EPSILON),
         )  # fmt: skip
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(poses, activations, *inputs, *before, norms, mass, found)
-        ctx.layer, ctx.offsets, ctx.first = layer, offsets, heights is None
+        ctx.layer, ctx.offsets, ctx.first = layer, offsets is not None, heights is None
         return mass, found, squares, shares
 
     @staticmethod
@@ -245,31 +258,31 @@ class AssignedSums(Function):
         constants = layer.constants(ctx.offsets, GIVEN=shares is not None)
         if not first:
             slopes, (grid, each) = layer.norms(poses), layer.group_grid()
-            programs.group_gradients[grid](
+            _run(
+                "group_gradients", grid,
                 *inputs, *before, norms, found, shift, scale, grad_mass, grad_shares,
                 windows.seen, windows.group_entries, windows.group_counts, slopes,
                 layer.batch, each, windows.group_entries.shape[1], *layer.sizes(), **constants,
             )  # fmt: skip
         constants["FIRST"] = first
-        given_all = (
+        all_of_them = (
             *inputs, *before, norms, windows.start, windows.seen, windows.groups,
             found, shift, scale, grad_mass, slopes, grad_shares,
         )  # fmt: skip
         grads_before = [poses.new_empty(0) if first else torch.empty_like(x) for x in before]
         row_poses = poses.new_empty(layer.rows, layer.children, POSE_SIZE)
         row_activations = poses.new_empty(layer.rows, layer.children)
-        programs.parent_gradients[(layer.blocks,)](
-            *given_all, *grads_before, row_poses, row_activations, layer.rows, *layer.sizes(), **constants
-        )
+        _run(
+            "parent_gradients", (layer.blocks,),
+            *all_of_them, *grads_before, row_poses, row_activations, layer.rows, *layer.sizes(), **constants,
+        )  # fmt: skip
         (grid, each) = layer.map_grid()
-        grad_maps = poses.new_empty(grid[1], *maps.shape) if layer.maps == layer.children else poses.new_empty(
-            grid[1], layer.children, *maps.shape[1:]
-        )
-        programs.map_gradients[grid](*given_all, grad_maps, each, layer.rows, *layer.sizes(), **constants)
+        grad_maps = poses.new_empty(grid[1], layer.children, *maps.shape[1:])
+        _run("map_gradients", grid, *all_of_them, grad_maps, each, layer.rows, *layer.sizes(), **constants)
         return (
             _folded(row_poses, layer).view_as(poses),
             _folded(row_activations, layer).view_as(activations),
-            grad_maps.view(-1, *maps.shape).sum(dim=0),
+            grad_maps.view(-1, *maps.shape).sum(dim=0),  # over parts, and places that share maps
             None,
             *((None, None, None) if first else grads_before),
             None,
@@ -278,11 +291,12 @@ class AssignedSums(Function):
 
 
 def _folded(values: Tensor, layer: _Layer) -> Tensor:
-    """Sum values of entries [B * P, KK * T, ...] over those of each child position -> as many numbers as [B, C, T, ...]."""
+    """Sum values of entries [B * P, KK * T, ...] over those of each child position -> [B, C, numbers of a position]."""
     windows, width = layer.windows, values[0].numel() // layer.windows.places
     folded = values.new_empty(layer.batch, windows.cells, width)
     block = min(FOLDED, int(triton.next_power_of_2(width)))
-    programs.fold[(windows.cells, layer.batch, -(-width // block))](
+    _run(
+        "fold", (windows.cells, layer.batch, -(-width // block)),
         values, folded, windows.cell_entries, windows.cell_counts, width, windows.cell_entries.shape[1],
         windows.positions * windows.places, windows.cells, BLOCK=block,
     )  # fmt: skip

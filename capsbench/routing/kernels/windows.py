@@ -4,65 +4,88 @@ Shapes: C child positions, P parent positions, KK places in the kernel of each, 
 An entry is a place in the kernel of a parent position, p * KK + k.
 """
 
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
 import torch
-from jaxtyping import Int
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Tensor
 
 
-class Windows(nn.Module):
-    """Tables of a layer on a grid, int32 buffers that are no part of its state.
-
-    Args:
-        children: the child position at each place of each parent position's kernel, [P, KK].
-        cells: C, the number of child positions; some may be seen by no parent.
-        over_types: parents of all types compete, else those of each type alone.
-        rivals: a number for each entry; those of the same number compete. None: those of the same child.
+@dataclass(frozen=True)
+class Windows:
+    """Tables of a layer on a grid, on one device.
 
     Attributes:
-        seen: the child position of each entry, [P * KK].
-        groups: the group of each entry, [P * KK].
-        start: the first shares of each entry, times the number of parent types, [P * KK].
+        positions: P.
+        places: KK.
+        cells: C.
+        number: Q.
+        over_types: parents of all types compete, else those of each type alone.
+        seen: the child position of each entry.
+        groups: the group of each entry; entries of one group compete.
+        start: the first shares of each entry, times the number of parent types.
+        cell_entries: the entries of each child position, in order; the rest of a row is zero.
+        cell_counts: how many these are.
+        group_entries: the entries of each group.
+        group_counts: how many these are.
     """
 
-    def __init__(
-        self,
+    positions: int
+    places: int
+    cells: int
+    number: int
+    over_types: bool
+    seen: Int[Tensor, " entries"]
+    groups: Int[Tensor, " entries"]
+    start: Float[Tensor, " entries"]
+    cell_entries: Int[Tensor, "cells most"]
+    cell_counts: Int[Tensor, " cells"]
+    group_entries: Int[Tensor, "groups most_of_group"]
+    group_counts: Int[Tensor, " groups"]
+
+    @classmethod
+    def of(
+        cls,
         children: Int[Tensor, "positions places"],
         cells: int,
         over_types: bool,
         rivals: Int[Tensor, "positions places"] | None = None,
-    ):
-        super().__init__()
-        self.positions, self.places = children.shape
-        self.cells, self.over_types = cells, over_types
-        self.seen: Tensor
-        self.groups: Tensor
-        self.start: Tensor
-        self.cell_entries: Tensor
-        self.cell_counts: Tensor
-        self.group_entries: Tensor
-        self.group_counts: Tensor
-        of_child = children.flatten()
-        of_group = of_child if rivals is None else rivals.flatten()
-        self.number = cells if rivals is None else int(of_group.max()) + 1
-        counts = torch.bincount(of_child, minlength=cells)
-        tables = {
-            "seen": of_child.int(),
-            "groups": of_group.int(),
-            "start": 1 / counts[of_child].float() if over_types else torch.ones(len(of_child)),
-            "cell_entries": _entries(of_child, cells),
-            "cell_counts": counts.int(),
-            "group_entries": _entries(of_group, self.number),
-            "group_counts": torch.bincount(of_group, minlength=self.number).int(),
+    ) -> "Windows":
+        """Make the tables, on the CPU.
+
+        Args:
+            children: the child position at each place of each parent position's kernel.
+            cells: the number of child positions; some may be seen by no parent.
+            over_types: parents of all types compete, else those of each type alone.
+            rivals: a number for each entry; those of the same number compete. None: those of the same child.
+        """
+        seen = children.flatten().cpu()
+        groups = seen if rivals is None else rivals.flatten().cpu()
+        number = cells if rivals is None else int(groups.max()) + 1
+        cell_entries, cell_counts = _entries(seen, cells)
+        group_entries, group_counts = (cell_entries, cell_counts) if rivals is None else _entries(groups, number)
+        start = 1 / cell_counts[seen].float() if over_types else torch.ones(len(seen))
+        return cls(
+            len(children), children.shape[1], cells, number, over_types, seen.int(), groups.int(), start,
+            cell_entries, cell_counts, group_entries, group_counts,
+        )  # fmt: skip
+
+    def to(self, device: torch.device | int | str) -> "Windows":
+        """Return the same tables on a device."""
+        moved: dict[str, Any] = {
+            field.name: value.to(device)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
         }
-        for name, table in tables.items():
-            self.register_buffer(name, table, persistent=False)
+        return replace(self, **moved)
 
 
-def _entries(index: Tensor, number: int) -> Tensor:
-    """Return the entries of each of `number` cells or groups, in order, [number, E]; the rest of a row is zero."""
-    most = int(torch.bincount(index, minlength=number).max())
-    found = torch.zeros(number, most, dtype=torch.int32)
-    for row in range(number):
-        own = (index == row).nonzero().flatten()
-        found[row, : len(own)] = own.int()
-    return found
+def _entries(index: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """Return the entries of each of `number` cells or groups, in order, [number, E], and how many these are."""
+    counts = torch.bincount(index, minlength=number)
+    found = torch.zeros(number, max(1, int(counts.max())), dtype=torch.int32)
+    order = index.argsort(stable=True)
+    first = (counts.cumsum(0) - counts)[index[order]]
+    found[index[order], torch.arange(len(index)) - first] = order.int()
+    return found, counts.int()
