@@ -289,51 +289,24 @@ def _route(
         for iteration in range(settings.iterations):
             if iteration > 0:  # E-step: p_ij = N(V_ij; mu_j, sigma_j^2), R_ij = a_j p_ij / sum of these
                 distances = data.distances(means, 0.5 / variances)  # [B * P, J, N]
-                # up to a constant, the same for all parents
-                log_likelihood = log_heights(variances, parent_logits).unsqueeze(2) - distances
+                log_parent = F.logsigmoid(parent_logits) - 0.5 * variances.log().sum(dim=2)  # [B * P, J]
+                log_likelihood = log_parent.unsqueeze(2) - distances  # up to a constant, the same for all parents
                 assignments = share(log_likelihood.unflatten(0, positions))  # [B, P, J, N]
 
             # M-step: each parent's Gaussian, from the data R_ij a_i assigned to it
             weights = (assignments * activations.unsqueeze(2)).flatten(0, 1)  # [B * P, J, N]
             mass = weights.sum(dim=2, keepdim=True)  # [B * P, J, 1]
-            sums = (mass, *data.moments(weights))  # [B * P, J, H]
-            means, variances, parent_logits = maximise(sums, means, beta_u, beta_a, iteration, settings)
+            weighted_means, squares = data.moments(weights)  # [B * P, J, H]
+            damped = iteration > 0 or settings.damp_first_mean
+            new_means = torch.lerp(weighted_means, means, settings.damping) if damped else weighted_means
+            # the variance about the new mean, which damping has moved off the weighted one
+            squares = squares + mass * (weighted_means - new_means).square()
+            means, variances = new_means, squares / (mass + EPSILON) + settings.variance_floor
+            costs = (beta_u + 0.5 * variances.log()) * mass  # [B * P, J, H]
+            temperature_term = settings.inverse_temperature * (1 - settings.annealing ** (iteration + 1))  # lambda
+            parent_logits = temperature_term * (beta_a - costs.sum(dim=2))  # [B * P, J]
     return (
         means.unflatten(0, positions).to(given),
         parent_logits.unflatten(0, positions).to(given),
         assignments.transpose(2, 3).to(given),
     )
-
-
-def log_heights(
-    variances: Float[Tensor, "rows parents dim"], parent_logits: Float[Tensor, "rows parents"]
-) -> Float[Tensor, "rows parents"]:
-    """Return log(a_j / sqrt of the product of the variances), the log-likelihood of a vote at the mean; a constant off.
-
-    variances [X, J, H], logits of the activations [X, J] -> [X, J].
-    """
-    return F.logsigmoid(parent_logits) - 0.5 * variances.log().sum(dim=2)
-
-
-def maximise(
-    sums: tuple[Tensor, Tensor, Tensor],
-    means: Tensor,
-    beta_u: Float[Tensor, "parents 1"],
-    beta_a: Float[Tensor, " parents"],
-    iteration: int,
-    settings: EMSettings,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return means, variances [X, J, H] and logits of the activations [X, J] from the sums of an M-step.
-
-    sums: mass [X, J, 1], weighted means and sums of squares about them [X, J, H]; means: those of the iteration before,
-    or a zero.
-    """
-    mass, weighted_means, squares = sums
-    damped = iteration > 0 or settings.damp_first_mean
-    new_means = torch.lerp(weighted_means, means, settings.damping) if damped else weighted_means
-    # the variance about the new mean, which damping has moved off the weighted one
-    squares = squares + mass * (weighted_means - new_means).square()
-    variances = squares / (mass + EPSILON) + settings.variance_floor
-    costs = (beta_u + 0.5 * variances.log()) * mass  # [X, J, H]
-    temperature_term = settings.inverse_temperature * (1 - settings.annealing ** (iteration + 1))  # lambda
-    return new_means, variances, temperature_term * (beta_a - costs.sum(dim=2))

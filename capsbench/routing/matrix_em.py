@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from capsbench.routing.contract import check_iterations
-from capsbench.routing.em import AUTHORS, EMSettings, log_heights, maximise
+from capsbench.routing.em import AUTHORS, EMSettings
 from capsbench.routing.kernels.forms import counts_launches, takes_plain_forms
 from capsbench.routing.kernels.windows import Windows
 
@@ -54,19 +54,18 @@ def matrix_em_routing(
 
     Raises ValueError where iterations < 1.
     """
-    from capsbench.routing.kernels.fused_em import Children, Gaussians, assigned_sums
+    from capsbench.routing.kernels.fused_em import Children, Gaussians, Step, iterate
 
     check_iterations(settings.iterations)
     positions = (len(poses), windows.positions)
-    beta_u, beta_a = betas[0].unsqueeze(1), betas[1]  # [J, 1], [J]
-    children = Children(poses, activations, transforms.flatten(2), offsets)
-    means, gaussians = poses.new_zeros(()), None  # none yet
+    children = Children(poses.contiguous(), activations.contiguous(), transforms.flatten(2), offsets)
+    gaussians: Gaussians | None = None
     for iteration in range(settings.iterations):
+        damped = iteration > 0 or settings.damp_first_mean
+        temperature = settings.inverse_temperature * (1 - settings.annealing ** (iteration + 1))  # lambda
+        step = Step(settings.damping if damped else 0.0, settings.variance_floor, temperature)
         last = iteration == settings.iterations - 1
-        sums = assigned_sums(children, gaussians, windows, keep and last)
-        m_step = (sums.mass.unsqueeze(2), sums.means, sums.squares)
-        means, variances, logits = maximise(m_step, means, beta_u, beta_a, iteration, settings)
-        if not last:
-            gaussians = Gaussians(log_heights(variances, logits), means, 0.5 / variances)
-    assignments = sums.shares.unflatten(0, positions) if keep else None
-    return means.unflatten(0, positions), logits.unflatten(0, positions), assignments
+        gaussians, logits, shares = iterate(children, gaussians, betas, windows, step, keep and last)
+    assert gaussians is not None
+    assignments = shares.unflatten(0, positions) if keep else None
+    return gaussians.means.unflatten(0, positions), logits.unflatten(0, positions), assignments

@@ -1,10 +1,11 @@
 """One iteration of EM routing as kernels of a GPU, votes made in registers from 4x4 poses and 4x4 transforms.
 
-One iteration is an E-step from the Gaussians of the iteration before it, and the sums of the M-step:
+One iteration is an E-step from the Gaussians of the iteration before it, and an M-step, a kernel a line:
 
-    l_nj = g_j - sum_h precision_jh (V_njh - mean_jh)^2,  R = exp(l - log-sum-exp of l over what competes),
-    w_nj = R_nj a_n,  mass_j = sum_n w_nj,  m_j = sum_n w_nj V_nj / (mass_j + EPSILON),
-    s_j = sum_n w_nj (V_nj - m_j)^2.
+    l_nj = g_j - sum_h precision_jh (V_njh - mean_jh)^2, log-sum-exps of l over what competes,
+    R = exp(l - these), w_nj = R_nj a_n, mass_j = sum_n w_nj, m_j = sum_n w_nj V_nj / (mass_j + EPSILON),
+    s_j = sum_n w_nj (V_nj - m_j)^2,
+    from these the new means, precisions (half of one over the variances), logits of the activations, heights g_j.
 
 Neither votes nor l, R and w are stored, which are [B, P, N, J] and more: each kernel makes them again. Stored are the
 log-sum-exps, and on the way back one sum for each of them. A program has all parents of a few rows or samples, and goes
@@ -34,7 +35,7 @@ from capsbench.routing.kernels.windows import Windows
 try:
     import triton
 
-    from capsbench.routing.kernels import em_programs as programs
+    from capsbench.routing.kernels import em_gradients, em_sums
 except ImportError:  # torch for the CPU alone comes without it
     triton = None
 
@@ -64,20 +65,23 @@ class Children(NamedTuple):
 
 
 class Gaussians(NamedTuple):
-    """Of the parents of each row, as the iteration before found them: heights g, means and precisions (half of 1/v)."""
+    """Of the parents of each row: means and precisions, half of one over the variances.
 
-    heights: Rows
+    heights: log of the activation and of one over the root of the variances' product: the log-likelihood of a vote at
+    the mean, a constant off.
+    """
+
     means: RowPoses
     precisions: RowPoses
+    heights: Rows
 
 
-class Sums(NamedTuple):
-    """What the M-step is made of, and with `keep` the shares R, else an empty tensor."""
+class Step(NamedTuple):
+    """The numbers of one iteration: the damping that acts in it, variance floor and inverse temperature."""
 
-    mass: Rows
-    means: RowPoses
-    squares: RowPoses
-    shares: Tensor  # [B * P, N, J]
+    damping: float
+    variance_floor: float
+    temperature: float
 
 
 def runs_here(poses: Tensor, transforms: Tensor) -> bool:
@@ -97,15 +101,16 @@ def _compiles(device: int) -> bool:
     """Try the kernels once, on a small layer; where they fail, say so and take the other form from then on."""
     try:
         generator = torch.Generator("cuda").manual_seed(0)
-        shapes = ((1, 2, 2, 16), (1, 2, 2), (4, 3, 16))
+        shapes = ((1, 2, 2, 16), (1, 2, 2), (4, 3, 16), (3,), (3,))
         draws = [torch.rand(shape, device=device, generator=generator) for shape in shapes]
+        step = Step(0.1, 1e-3, 1.0)
         with torch.enable_grad():
-            children = Children(*(draw.requires_grad_() for draw in draws))
+            children, betas = Children(*(draw.requires_grad_() for draw in draws[:3])), (draws[3], draws[4])
             for over_types in (False, True):
                 windows = Windows.of(torch.tensor([[0, 1]]), 2, over_types).to(device)
-                first = assigned_sums(children, None, windows)
-                gaussians = Gaussians(first.mass, first.means, first.squares)
-                torch.cat([x.flatten() for x in assigned_sums(children, gaussians, windows)]).sum().backward()
+                gaussians, _, _ = iterate(children, None, betas, windows, step)
+                _, logits, shares = iterate(children, gaussians, betas, windows, step, keep=True)
+                (logits.sum() + shares.sum()).backward()
         torch.cuda.synchronize(device)
     except Exception as error:  # of Triton, its compiler or the driver
         log.warning("the fused kernels of EM routing do not run here and are not used: %s", str(error)[:200])
@@ -113,17 +118,27 @@ def _compiles(device: int) -> bool:
     return True
 
 
-def assigned_sums(children: Children, gaussians: Gaussians | None, windows: Windows, keep: bool = False) -> Sums:
-    """Return the sums of one iteration, rows in the order sample, position.
+def iterate(
+    children: Children,
+    gaussians: Gaussians | None,
+    betas: tuple[Float[Tensor, " parents"], Float[Tensor, " parents"]],
+    windows: Windows,
+    step: Step,
+    keep: bool = False,
+) -> tuple[Gaussians, Rows, Tensor]:
+    """Return the Gaussians of one iteration and the logits of the activations, rows in the order sample, position.
 
     Args:
         children: what votes are made of.
         gaussians: those of the iteration before; None at the first one, whose shares are `windows.start` / J.
+        betas: beta_u and beta_a.
         windows: which children each position sees.
-        keep: return the shares R [B * P, N, J] too, with a gradient of their own.
+        step: the numbers of this iteration.
+        keep: return the shares R [B * P, N, J] too, in place of an empty tensor.
     """
-    heights, means, precisions = (None, None, None) if gaussians is None else gaussians
-    return Sums(*AssignedSums.apply(*children, heights, means, precisions, windows, keep))
+    before = (None, None, None) if gaussians is None else gaussians
+    means, precisions, heights, logits, shares = Iteration.apply(*children, *betas, *before, windows, step, keep)
+    return Gaussians(means, precisions, heights), logits, shares
 
 
 @dataclass
@@ -135,6 +150,7 @@ class _Layer:
     parents: int
     maps: int
     windows: Windows
+    step: Step
 
     @property
     def rows(self) -> int:
@@ -158,14 +174,15 @@ class _Layer:
         windows = self.windows
         return windows.positions, windows.places, self.types, windows.cells, windows.number
 
-    def constants(self, offsets: bool, **more: Any) -> dict[str, Any]:
-        """Return what kernels are compiled for."""
-        found = {
-            "J": self.parents, "JP": triton.next_power_of_2(self.parents), "BX": self.at_once,
-            "EACH": not self.windows.over_types, "SHARED": self.maps != self.children, "OFFSETS": offsets,
-            **more,
-        }  # fmt: skip
-        return found if os.environ.get("TRITON_INTERPRET") else {**found, "num_warps": 4}
+    def tile(self) -> dict[str, Any]:
+        """Return the sizes of a program's tile, which kernels are compiled for."""
+        sizes = {"J": self.parents, "JP": triton.next_power_of_2(self.parents), "BX": self.at_once}
+        return sizes if os.environ.get("TRITON_INTERPRET") else {**sizes, "num_warps": 4}
+
+    def constants(self, offsets: Tensor | None) -> dict[str, Any]:
+        """Return what kernels with votes are compiled for."""
+        flags = {"EACH": not self.windows.over_types, "SHARED": self.maps != self.children}
+        return {**self.tile(), **flags, "OFFSETS": offsets is not None}
 
     def group_grid(self) -> tuple[tuple[int, int, int], int]:
         """Return the grid of a kernel by groups, and how many types a program has."""
@@ -189,17 +206,17 @@ def _each(number: int, parts: int) -> int:
     return -(-number // max(1, min(number, parts)))
 
 
-def _run(kernel: str, grid: tuple[int, ...], *operands: Any, **constants: Any) -> None:
+def _run(kernel: Any, grid: tuple[int, ...], *operands: Any, **constants: Any) -> None:
     """Run a kernel, or tell of it where launches are counted."""
     count = counts_launches()
-    if count is not None:
-        count(kernel, [operand for operand in operands if isinstance(operand, Tensor)])
+    if count is None:
+        kernel[grid](*operands, **constants)
     else:
-        getattr(programs, kernel)[grid](*operands, **constants)
+        count(kernel.fn.__name__, [operand for operand in operands if isinstance(operand, Tensor)])
 
 
-class AssignedSums(Function):
-    """`assigned_sums` with its gradient."""
+class Iteration(Function):
+    """`iterate` with its gradient."""
 
     @staticmethod
     def forward(  # noqa: D102, PLR0913
@@ -208,83 +225,114 @@ class AssignedSums(Function):
         activations: Tensor,
         maps: Tensor,
         offsets: Tensor | None,
-        heights: Tensor | None,
+        beta_u: Tensor,
+        beta_a: Tensor,
         means: Tensor | None,
         precisions: Tensor | None,
+        heights: Tensor | None,
         windows: Windows,
+        step: Step,
         keep: bool,
     ) -> tuple[Tensor, ...]:
         poses, activations, maps = poses.contiguous(), activations.contiguous(), maps.contiguous()
-        layer = _Layer(len(poses), poses.shape[2], maps.shape[1], len(maps), windows)
-        inputs = (maps, maps if offsets is None else offsets)
-        norms = mass = poses.new_empty(layer.rows, layer.parents)
-        found, squares = (poses.new_empty(*mass.shape, POSE_SIZE) for _ in range(2))
+        layer = _Layer(len(poses), poses.shape[2], maps.shape[1], len(maps), windows, step)
+        first, inputs = heights is None, (maps, maps if offsets is None else offsets)
+        mass, new_heights, logits = (poses.new_empty(layer.rows, layer.parents) for _ in range(3))
+        found, squares, new_means, new_precisions = (poses.new_empty(*mass.shape, POSE_SIZE) for _ in range(4))
         shares = poses.new_empty((layer.rows, layer.children, layer.parents) if keep else (0,))
-        before: tuple[Tensor, ...] = (poses, poses, poses)  # never read
+        norms, before = mass, (mass, found, found)  # never read at the first iteration
         if heights is not None and means is not None and precisions is not None:
             before = (heights.contiguous(), means.contiguous(), precisions.contiguous())
             norms, (grid, each) = layer.norms(poses), layer.group_grid()
             _run(
-                "log_norms", grid,
+                em_sums.log_norms, grid,
                 poses, *inputs, *before, windows.seen, windows.group_entries, windows.group_counts, norms,
-                layer.batch, each, windows.group_entries.shape[1], *layer.sizes(), **layer.constants(offsets is not None),
+                layer.batch, each, windows.group_entries.shape[1], *layer.sizes(), **layer.constants(offsets),
             )  # fmt: skip
         _run(
-            "moments", (layer.blocks,),
+            em_sums.moments, (layer.blocks,),
             poses, activations, *inputs, *before, norms, windows.start, windows.seen, windows.groups,
             mass, found, squares, shares, layer.rows, *layer.sizes(),
-            **layer.constants(offsets is not None, FIRST=heights is None, STORE=keep, EPSILON=EPSILON),
+            **layer.constants(offsets), FIRST=first, STORE=keep, EPSILON=EPSILON,
+        )  # fmt: skip
+        beta_u, beta_a = beta_u.contiguous(), beta_a.contiguous()
+        _run(
+            em_sums.fit, (layer.blocks,),
+            mass, found, squares, before[1], beta_u, beta_a, new_means, new_precisions, new_heights, logits,
+            layer.rows, *step, **layer.tile(), FIRST=first, EPSILON=EPSILON,
         )  # fmt: skip
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(poses, activations, *inputs, *before, norms, mass, found)
-        ctx.layer, ctx.offsets, ctx.first = layer, offsets is not None, heights is None
-        return mass, found, squares, shares
+        ctx.save_for_backward(poses, activations, *inputs, *before, norms, mass, found, squares, beta_u, logits)
+        ctx.layer, ctx.constants, ctx.first = layer, layer.constants(offsets), first
+        return new_means, new_precisions, new_heights, logits, shares
 
     @staticmethod
     @once_differentiable
-    def backward(  # noqa: D102
-        ctx: Any, grad_mass: Tensor | None, grad_means: Tensor | None, grad_squares: Tensor | None, given: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        poses, activations, maps, offsets, heights, means, precisions, norms, mass, found = ctx.saved_tensors
-        layer, windows, first = ctx.layer, ctx.layer.windows, ctx.first
-        grad_mass = torch.zeros_like(mass) if grad_mass is None else grad_mass.contiguous()
-        grad_means = torch.zeros_like(found) if grad_means is None else grad_means
-        scale = torch.zeros_like(found) if grad_squares is None else grad_squares.contiguous()
-        # s moves with m only through sum_n w (V - m) = EPSILON m
-        shift = ((grad_means - 2 * EPSILON * found * scale) / (mass + EPSILON).unsqueeze(2)).contiguous()
-        shares = None if first or given is None or not given.numel() else given.contiguous()
-        inputs, before = (poses, activations, maps, offsets), (heights, means, precisions)
-        slopes, grad_shares = norms, mass if shares is None else shares
-        constants = layer.constants(ctx.offsets, GIVEN=shares is not None)
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: D102
+        *inputs, norms, mass, found, squares, beta_u, logits = ctx.saved_tensors
+        layer, windows, first, constants = ctx.layer, ctx.layer.windows, ctx.first, ctx.constants
+        maps, before = inputs[2], inputs[4:]  # heights, means, precisions
+
+        grad_means, grad_precisions, grad_heights, grad_logits = (
+            torch.zeros_like(like) if grad is None else grad.contiguous()
+            for grad, like in zip(grads[:4], (found, found, mass, mass), strict=True)
+        )
+        grad_mass, shift, scale, of_logits = (torch.empty_like(x) for x in (mass, found, found, mass))
+        of_before = mass if first else torch.empty_like(found)  # what damping keeps of the means before
+        _run(
+            em_gradients.fit_gradients, (layer.blocks,),
+            mass, found, squares, before[1], beta_u, logits, grad_means, grad_precisions, grad_heights, grad_logits,
+            grad_mass, shift, scale, of_before, of_logits, layer.rows, *layer.step,
+            **layer.tile(), FIRST=first, EPSILON=EPSILON,
+        )  # fmt: skip
+        grad_beta_a = layer.step.temperature * of_logits
+        grad_beta_u = -POSE_SIZE * (grad_beta_a * mass).sum(dim=0)
+
+        shares = grads[4]
+        constants = {**constants, "GIVEN": shares is not None and shares.numel() > 0 and not first}
+        slopes, grad_shares = norms, shares.contiguous() if shares is not None and constants["GIVEN"] else mass
         if not first:
-            slopes, (grid, each) = layer.norms(poses), layer.group_grid()
+            slopes, (grid, each) = layer.norms(maps), layer.group_grid()
             _run(
-                "group_gradients", grid,
-                *inputs, *before, norms, found, shift, scale, grad_mass, grad_shares,
+                em_gradients.group_gradients, grid,
+                *inputs, norms, found, shift, scale, grad_mass, grad_shares,
                 windows.seen, windows.group_entries, windows.group_counts, slopes,
                 layer.batch, each, windows.group_entries.shape[1], *layer.sizes(), **constants,
             )  # fmt: skip
-        constants["FIRST"] = first
-        all_of_them = (
-            *inputs, *before, norms, windows.start, windows.seen, windows.groups,
+        known = (
+            *inputs, norms, windows.start, windows.seen, windows.groups,
             found, shift, scale, grad_mass, slopes, grad_shares,
         )  # fmt: skip
-        grads_before = [poses.new_empty(0) if first else torch.empty_like(x) for x in before]
-        row_poses = poses.new_empty(layer.rows, layer.children, POSE_SIZE)
-        row_activations = poses.new_empty(layer.rows, layer.children)
+        of_heights, of_means, of_precisions = (mass, mass, mass) if first else map(torch.empty_like, before)
+        row_poses = maps.new_empty(layer.rows, layer.children, POSE_SIZE)
+        row_activations = maps.new_empty(layer.rows, layer.children)
         _run(
-            "parent_gradients", (layer.blocks,),
-            *all_of_them, *grads_before, row_poses, row_activations, layer.rows, *layer.sizes(), **constants,
+            em_gradients.parent_gradients, (layer.blocks,),
+            *known, of_heights, of_means, of_precisions, row_poses, row_activations, layer.rows, *layer.sizes(),
+            **constants, FIRST=first,
         )  # fmt: skip
         (grid, each) = layer.map_grid()
-        grad_maps = poses.new_empty(grid[1], layer.children, *maps.shape[1:])
-        _run("map_gradients", grid, *all_of_them, grad_maps, each, layer.rows, *layer.sizes(), **constants)
+        grad_maps = maps.new_empty(grid[1], layer.children, *maps.shape[1:])
+        _run(
+            em_gradients.map_gradients,
+            grid,
+            *known,
+            grad_maps,
+            each,
+            layer.rows,
+            *layer.sizes(),
+            **constants,
+            FIRST=first,
+        )
         return (
-            _folded(row_poses, layer).view_as(poses),
-            _folded(row_activations, layer).view_as(activations),
+            _folded(row_poses, layer).view_as(inputs[0]),
+            _folded(row_activations, layer).view_as(inputs[1]),
             grad_maps.view(-1, *maps.shape).sum(dim=0),  # over parts, and places that share maps
             None,
-            *((None, None, None) if first else grads_before),
+            grad_beta_u,
+            grad_beta_a.sum(dim=0),
+            *((None, None, None) if first else (of_means.add_(of_before), of_precisions, of_heights)),
+            None,
             None,
             None,
         )
@@ -296,7 +344,7 @@ def _folded(values: Tensor, layer: _Layer) -> Tensor:
     folded = values.new_empty(layer.batch, windows.cells, width)
     block = min(FOLDED, int(triton.next_power_of_2(width)))
     _run(
-        "fold", (windows.cells, layer.batch, -(-width // block)),
+        em_gradients.fold, (windows.cells, layer.batch, -(-width // block)),
         values, folded, windows.cell_entries, windows.cell_counts, width, windows.cell_entries.shape[1],
         windows.positions * windows.places, windows.cells, BLOCK=block,
     )  # fmt: skip
