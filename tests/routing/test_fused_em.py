@@ -2,6 +2,8 @@
 
 import importlib
 import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -257,6 +259,42 @@ def test_kernels_that_do_not_compile_are_not_used(fused, caplog):
     fused._compiles.cache_clear()
     assert not fused.runs_here(torch.zeros(1, 2, 2, 16), torch.zeros(4, 3, 4, 4))  # no GPU: as a driver that fails
     assert "do not run here and are not used" in caplog.text
+
+
+COMPILED = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from capsbench.routing.kernels import em_gradients, em_sums
+
+INTEGERS = ("batch", "each", "X", "E", "P", "KK", "T", "C", "Q", "width", "KP")
+NUMBERS, TABLES = ("damping", "floor", "temperature"), ("children", "groups", "entries", "counts")
+KINDS = {"i32": INTEGERS, "fp32": NUMBERS, "*i32": TABLES}
+SIZES = {"J": 5, "JP": 8, "BX": 8, "EPSILON": 1e-7, "BLOCK": 32}
+FLAGS = ("FIRST", "EACH", "SHARED", "OFFSETS", "STORE", "GIVEN")
+sums = [em_sums.log_norms, em_sums.moments, em_sums.fit]
+gradients = ["fit_gradients", "group_gradients", "parent_gradients", "map_gradients", "fold"]
+for kernel in [*sums, *(getattr(em_gradients, name) for name in gradients)]:
+    for on in (False, True):
+        constants = {name: on for name in FLAGS} | SIZES
+        constants = {name: constants[name] for name in kernel.arg_names if name in constants}
+        kinds = {name: kind for kind, names in KINDS.items() for name in names}
+        signature = {name: "constexpr" if name in constants else kinds.get(name, "*fp32") for name in kernel.arg_names}
+        found = triton.compile(ASTSource(kernel, signature, constants), target=GPUTarget("cuda", 90, 32))
+        assert found.asm["ptx"]
+"""
+
+
+@pytest.mark.slow
+def test_they_compile_for_a_gpu_that_is_not_there(tmp_path):
+    """The interpreter takes what the compiler refuses: here they go through it, as far as the code of an H100."""
+    without = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED],
+        env={**without, "TRITON_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
