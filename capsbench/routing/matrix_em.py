@@ -17,7 +17,7 @@ from capsbench.routing.kernels.windows import Windows
 def takes_kernels(poses: Tensor, transforms: Tensor) -> bool:
     """Tell whether a GPU takes the kernels for these poses [..., 16] and transforms [N, J, 4, 4]."""
     if counts_launches():
-        return True
+        return transforms.shape[2:] == (4, 4)
     if not poses.is_cuda or takes_plain_forms():
         return False
     from capsbench.routing.kernels.fused_em import runs_here  # imports Triton

@@ -253,6 +253,11 @@ def test_layers_that_do_not_fit_take_the_other_form(fused):
     assert not takes_kernels(poses, torch.zeros(4, 3, 4, 4))  # on a CPU
 
 
+def test_the_small_layer_that_is_tried_on_a_gpu_runs(fused):
+    with torch.no_grad():
+        fused._route_a_small_layer("cpu")
+
+
 def test_kernels_that_do_not_compile_are_not_used(fused, caplog):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU, on which they compile")

@@ -17,6 +17,7 @@ H = 16 elements of a pose; all float32. A fully connected layer has one parent p
 """
 
 import logging
+import math
 import os
 from dataclasses import dataclass
 from functools import cache
@@ -100,22 +101,25 @@ def runs_here(poses: Tensor, transforms: Tensor) -> bool:
 def _compiles(device: int) -> bool:
     """Try the kernels once, on a small layer; where they fail, say so and take the other form from then on."""
     try:
-        generator = torch.Generator("cuda").manual_seed(0)
-        shapes = ((1, 2, 2, 16), (1, 2, 2), (4, 3, 16), (3,), (3,))
-        draws = [torch.rand(shape, device=device, generator=generator) for shape in shapes]
-        step = Step(0.1, 1e-3, 1.0)
-        with torch.enable_grad():
-            children, betas = Children(*(draw.requires_grad_() for draw in draws[:3])), (draws[3], draws[4])
-            for over_types in (False, True):
-                windows = Windows.of(torch.tensor([[0, 1]]), 2, over_types).to(device)
-                gaussians, _, _ = iterate(children, None, betas, windows, step)
-                _, logits, shares = iterate(children, gaussians, betas, windows, step, keep=True)
-                (logits.sum() + shares.sum()).backward()
+        _route_a_small_layer(device)
         torch.cuda.synchronize(device)
     except Exception as error:  # of Triton, its compiler or the driver
         log.warning("the fused kernels of EM routing do not run here and are not used: %s", str(error)[:200])
         return False
     return True
+
+
+@torch.enable_grad()
+def _route_a_small_layer(device: int | str) -> None:
+    """Run every kernel, on two positions that see two cells of two types each, and three parents."""
+    shapes = ((1, 2, 2, 16), (1, 2, 2), (4, 3, 16), (3,), (3,))
+    given = [torch.linspace(0.1, 1, math.prod(shape), device=device).view(shape).requires_grad_() for shape in shapes]
+    children, betas, step = Children(*given[:3]), (given[3], given[4]), Step(0.1, 1e-3, 1.0)
+    for over_types in (False, True):
+        windows = Windows.of(torch.tensor([[0, 1], [1, 0]]), 2, over_types).to(device)
+        gaussians, _, _ = iterate(children, None, betas, windows, step)
+        _, logits, shares = iterate(children, gaussians, betas, windows, step, keep=True)
+        torch.autograd.grad(logits.sum() + shares.square().sum(), given)
 
 
 def iterate(
@@ -187,7 +191,7 @@ class _Layer:
     def group_grid(self) -> tuple[tuple[int, int, int], int]:
         """Return the grid of a kernel by groups, and how many types a program has."""
         samples = -(-self.batch // self.at_once)
-        each = _each(self.types, PROGRAMS // (self.windows.number * samples))
+        each = _each(self.types, PROGRAMS // max(1, self.windows.number * samples))
         return (self.windows.number, samples, -(-self.types // each)), each
 
     def map_grid(self) -> tuple[tuple[int, int], int]:
