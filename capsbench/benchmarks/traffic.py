@@ -32,7 +32,7 @@ def traffic_of(step: Callable[[], None]) -> Traffic:
     counter = _Counter()
 
     def count(kernel: str, operands: list[Tensor]) -> None:
-        counter.add(f"em.{kernel}", operands)
+        counter.add(f"em.{kernel}", operands, [])  # operands that it reads and others that it writes
 
     with launches_counted(count), counter:
         step()
@@ -48,9 +48,10 @@ class _Counter(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # else torch loads its compiler to tell it to leave this class alone
 
-    def add(self, name: str, operands: list[Tensor]) -> None:
-        """Count one launch with these operands, each once."""
-        self.traffic.bytes[name] += sum({id(operand): _bytes(operand) for operand in operands}.values())
+    def add(self, name: str, given: list[Tensor], results: list[Tensor]) -> None:
+        """Count one launch: what it is given, each once, and what it writes, into the same memory or not."""
+        self.traffic.bytes[name] += sum({id(operand): _bytes(operand) for operand in given}.values())
+        self.traffic.bytes[name] += sum(map(_bytes, results))
         self.traffic.launches[name] += 1
 
     def __torch_dispatch__(
@@ -60,9 +61,12 @@ class _Counter(TorchDispatchMode):
         output = func(*args, **(kwargs or {}))
         name = func._schema.name
         if not name.startswith(_TAKES_MEMORY) and not _gives_a_view(func):
-            tensors = [leaf for leaf in tree_leaves((args, kwargs, output)) if isinstance(leaf, Tensor)]
-            self.add(name.removeprefix("aten::"), tensors)
+            self.add(name.removeprefix("aten::"), _tensors((args, kwargs)), _tensors(output))
         return output
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 def _gives_a_view(func: Any) -> bool:
