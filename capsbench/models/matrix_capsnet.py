@@ -20,9 +20,11 @@ from torch.utils.checkpoint import checkpoint
 from capsbench.losses import Labels, Scalar
 from capsbench.models.output import Images, Network, Output, Targets, class_loss
 from capsbench.registry import LOSSES, MODELS, ROUTINGS, Chosen, Count, Counts, Said
-from capsbench.routing.contract import Routed
+from capsbench.routing.contract import Routed, RoutedByLogits
 from capsbench.routing.em import AUTHORS, Betas, EMSettings, conv_em_routing, route_by_em
 from capsbench.routing.em import Competition as EMCompetition
+from capsbench.routing.kernels.windows import Windows
+from capsbench.routing.matrix_em import matrix_em_routing, takes_kernels
 
 Features = Float[Tensor, "batch channels rows columns"]
 Poses = Float[Tensor, "batch rows columns types 16"]
@@ -192,6 +194,7 @@ class ConvMatrixCaps(nn.Module):
             rivals = _window_positions(grid_at_stride_1, kernel_size, 1)
         self.rivals: Tensor | None
         self.register_buffer("rivals", rivals, persistent=False)
+        self._windows: Windows | None = None  # of the kernels, on the device that they last ran on
 
     def forward(
         self, poses: Poses, activations: Activations
@@ -200,9 +203,16 @@ class ConvMatrixCaps(nn.Module):
     ]:
         """Poses [B, rows, columns, T, 16], activations [B, rows, columns, T] -> the same of a smaller grid.
 
-        Where the votes of the batch are large, a few samples at a time, whose votes are made again on the way back.
+        On a GPU by kernels that store no votes. Otherwise, where the votes of the batch are large, a few samples at a
+        time, whose votes are made again on the way back.
         """
         poses, activations = poses.flatten(1, 2), activations.flatten(1, 2)  # [B, C, T, 16], [B, C, T]
+        if takes_kernels(poses, self.transforms):
+            windows = self._tables(poses)
+            means, logits, _ = matrix_em_routing(
+                poses, activations, self.transforms, windows, self.betas(), self.settings
+            )
+            return means.unflatten(1, self.out_grid), logits.sigmoid().unflatten(1, self.out_grid)
         maps, (beta_u, beta_a) = _pose_maps(self.transforms), self.betas()
         parts = list(self._parts(poses, activations))
         if len(parts) == 1 or not torch.is_grad_enabled():
@@ -214,6 +224,13 @@ class ConvMatrixCaps(nn.Module):
             ]
         means, activations = (torch.cat(tensors) for tensors in zip(*routed, strict=True))
         return means.unflatten(1, self.out_grid), activations.unflatten(1, self.out_grid)
+
+    def _tables(self, poses: Tensor) -> Windows:
+        if self._windows is None or self._windows.seen.device != poses.device:
+            over_types, cells = self.competition == "parents", poses.shape[1]
+            windows = Windows.of(self.child_positions, cells, over_types, self.rivals)
+            self._windows = windows.to(poses.device)
+        return self._windows
 
     def _route(
         self, poses: Tensor, activations: Tensor, maps: Tensor, beta_u: Tensor, beta_a: Tensor
@@ -256,17 +273,32 @@ class ClassMatrixCaps(nn.Module):
         self.betas = Betas.of_class_layer(classes, settings)
         self.coordinates: Tensor | None
         self.register_buffer("coordinates", None if centres is None else _coordinates(*centres, pose), persistent=False)
+        self._windows: Windows | None = None  # of the kernels, on the device that they last ran on
 
     def forward(self, poses: Poses, activations: Activations) -> Routed:
         """As a ConvMatrixCaps gives them -> poses [B, K, 16], activations [B, K], assignments [B, I, K].
 
         Child number = position x types + type.
         """
-        votes = _votes(poses.flatten(1, 2), _pose_maps(self.transforms))  # [B, C, T, K, 16]
+        poses, activations = poses.flatten(1, 2), activations.flatten(1, 2)  # [B, C, T, 16], [B, C, T]
+        if takes_kernels(poses, self.transforms):
+            means, logits, assignments = matrix_em_routing(
+                poses, activations, self.transforms, self._tables(poses), self.betas(), self.settings, self.coordinates,
+                keep=True,
+            )  # fmt: skip
+            assert assignments is not None
+            return RoutedByLogits(means.squeeze(1), logits.squeeze(1), assignments.squeeze(1))
+        votes = _votes(poses, _pose_maps(self.transforms))  # [B, C, T, K, 16]
         if self.coordinates is not None:
             votes = votes + self.coordinates[:, None, None]  # [C, 1, 1, 16]
         beta_u, beta_a = self.betas()
         return route_by_em(votes.flatten(1, 2), activations.flatten(1), beta_u, beta_a, self.settings)
+
+    def _tables(self, poses: Tensor) -> Windows:
+        cells = poses.shape[1]
+        if self._windows is None or self._windows.seen.device != poses.device or self._windows.cells != cells:
+            self._windows = Windows.of(torch.arange(cells)[None], cells, over_types=True).to(poses.device)
+        return self._windows
 
 
 def receptive_field_centres(size: int, windows: list[tuple[int, int]]) -> Float[Tensor, " places"]:
