@@ -50,8 +50,8 @@ except InputError as error:
 if "rules" in {str(what) for what in workflow.output_settings.quiet or ()}:
     quieten(logger, runs_speak=lambda: workflow.local_exec)
 
-# What has to be made again although its file is there: results that are cut or have lost their run.yaml, and data whose
-# raw files were replaced (they are no inputs of a rule, as they may have to be downloaded).
+# What has to be made again although its file is there: results that are not as they were written or have lost their
+# run.yaml, and data whose raw files were replaced (they are no inputs of a rule, as they may have to be downloaded).
 AGAIN = []
 if workflow.is_main_process:
     AGAIN = unusable(PLAN, Path("results"))
@@ -61,7 +61,7 @@ if workflow.is_main_process:
             AGAIN.append(manifest)
 if AGAIN:
     logger.warning(
-        f"made again, as it is cut, outdated or without its run.yaml: {', '.join(map(str, AGAIN))}"
+        f"made again, as it was cut, changed or replaced, or lost its run.yaml: {', '.join(map(str, AGAIN))}"
     )
     if executes(sys.argv) and not list(Path(".snakemake/locks").glob("*")):
         for path in AGAIN:

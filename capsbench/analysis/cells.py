@@ -16,7 +16,11 @@ from capsbench.analysis.verdicts import Ends, Target, Verdict, judge
 from capsbench.run.match import ROUNDING, TOLERANCE
 from capsbench.study import Plan, Run
 
-_SHARED = {"code": "versions of the code", "training_data": "training sets"}  # by all seeds of a cell
+_SHARED = {
+    "code": "versions of the code",
+    "training_data": "training sets",
+    "measured_by": "versions of the code that measured",
+}  # by all seeds of a cell
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ _OF_THE_STUDY = ("study", "experiment", "data_set", "variant", "label", "model",
 _IN_FRONT = (*_OF_THE_STUDY, "status", "key", *NUMBERS, "unofficial", "commit")
 _AT_THE_END = (
     "matched_to", "overshoot", "match_tolerance", "stuck_at_chance", "diagnostics", "code", "training_data",
-    "machines",
+    "machines", "measured_by",
 )  # fmt: skip
 _WHOLE, _DECIMAL = re.compile(r"[-+]?\d+"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?inf")
 _NUMBERS_OF_A_ROW = {"seed", "overshoot", "match_tolerance", *NUMBERS}
@@ -53,8 +53,8 @@ def collect(plan: Plan, results: Path) -> pd.DataFrame:
     match_tolerance: up to which distance the two count as equal;
     stuck_at_chance, with the diagnostics in words. code, training_data: hashes of the code that trained and of the
     training set as read, machines: processor or GPU and versions of torch and Python; the same in all seeds of a
-    variant unless something changed between them. What is not there
-    is NaN.
+    variant unless something changed between them; measured_by: a hash of the code that measured the
+    error, likewise. What is not there is NaN.
     """
     labels = _labels(plan)
     return _frame([_row(run, labels, RunFolder.of(results, run.study, run.key)) for run in plan.runs])
@@ -212,6 +212,7 @@ def _numbers(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
         "code": record.get("code"),
         "training_data": data["fingerprint"][:16],
         "machines": machines(record),
+        "measured_by": accuracy.get("code"),
         **_end_of_training(record),
     }
 

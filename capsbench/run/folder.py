@@ -314,29 +314,44 @@ class RunFolder:
             return None
 
     def unusable(self) -> list[Path]:
-        """Return the files of a trained run that nothing can be made of; looks at their ends and reads none of them.
+        """Return the files of a trained run that are not as they were written, and what rests on them.
 
-        Weights and what was measured are of no use where run.yaml is lost, cut, or of a training that did not end.
+        Weights and what was measured are of no use where run.yaml is lost, cut, changed, or of a training that did not
+        end. Of model.pt no byte is read here: those who use the weights compare them with their sha256.
         """
         measured = [path for path in (self.predictions_path, *self.path.glob("evaluations/*.json")) if path.exists()]
-        if self.model_path.exists() and not self._has_whole_record():
+        if not self.model_path.exists():
+            return []
+        if not self._has_sound_record():
             return [self.model_path, *measured]
-        return [path for path in measured if not _ends_whole(path)]
+        return [path for path in (self.metrics_path, *measured) if path.exists() and not self._is_sound(path)]
 
-    def _has_whole_record(self) -> bool:
-        """Tell whether run.yaml is there, whole, and of a training that ended; one that was changed may be."""
+    def _has_sound_record(self) -> bool:
+        """Tell whether run.yaml is there, as it was written, and of a training that ended."""
         try:
             text = self.record_path.read_text(encoding="utf-8") if self.record_path.is_file() else ""
         except (OSError, ValueError):
             return False
-        if text.rstrip("\n").rpartition("\n")[2].startswith(f"{_CHECKSUM}:") and text.startswith("status: "):
-            return text.startswith(("status: ok\n", "status: diverged\n"))
+        content, mark, checksum = text.rpartition(f"{_CHECKSUM}: ")
+        if mark and text.startswith("status: "):  # without YAML, which takes milliseconds a run
+            ended = text.startswith(("status: ok\n", "status: diverged\n"))
+            return ended and checksum.strip().strip("'") == _checksum(content)
         try:
             return (self.read_record() or {}).get("status") in ("ok", "diverged")
-        except Damaged:
-            return False
         except InputError:
-            return True
+            return False
+
+    def _is_sound(self, path: Path) -> bool:
+        """Tell whether metrics.csv and predictions.npz end as whole ones do, and a result has its checksum."""
+        try:
+            if path == self.metrics_path:
+                return path.read_bytes().endswith(b"\n")
+            if path == self.predictions_path:
+                return zipfile.is_zipfile(path)
+            self.read_evaluation(path.stem, {})
+        except (InputError, OSError):
+            return False
+        return True
 
     def _damaged(self) -> Damaged:
         return Damaged(f"{self.record_path}: damaged; delete the folder and train the run again")
@@ -353,15 +368,6 @@ class RunFolder:
         lines = [",".join(columns)]
         lines += [",".join("" if row[c] is None else repr(row[c]) for c in columns) for row in rows]
         write_whole(self.metrics_path, lambda aside: aside.write_text("\n".join(lines) + "\n"))
-
-
-def _ends_whole(path: Path) -> bool:
-    """Tell whether a JSON file or an archive ends as a whole one does."""
-    if path.suffix == ".npz":
-        return zipfile.is_zipfile(path)
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 3))
-        return file.read().rstrip().endswith(b"}")
 
 
 def _lacks_something(record: Mapping[str, Any]) -> bool:

@@ -3,8 +3,10 @@
 import torch
 
 from capsbench.errors import InputError
-from capsbench.models import build_model
+from capsbench.models import build_model, count_parameters
 from capsbench.study import Plan
+
+MOST_PARAMETERS = 1_000_000_000  # 16 GB with gradients and Adam's moments; the papers' networks have up to 25 million
 
 
 def check_networks(plan: Plan, experiment: str) -> None:
@@ -16,6 +18,11 @@ def check_networks(plan: Plan, experiment: str) -> None:
     for name, run in variants.items():
         try:
             with torch.device("meta"):
-                build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
+                model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
         except ValueError as error:
             raise InputError(f"{plan.path}: {experiment}/{name}: {error}") from None
+        if (number := count_parameters(model)) > MOST_PARAMETERS:
+            raise InputError(
+                f"{plan.path}: {experiment}/{name}: a network of {number:,} parameters, more than {MOST_PARAMETERS:,}; "
+                "is one of its widths a slip?"
+            )

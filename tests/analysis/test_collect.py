@@ -294,8 +294,8 @@ def test_where_training_stopped_is_at_the_end_of_the_row(make_plan, write_run, r
     write_run(plan.runs[2], "failed")
     frame = collect(plan, results)
     last = ["matched_to", "overshoot", "match_tolerance", "stuck_at_chance", "diagnostics", "code", "training_data"]
-    last.append("machines")
-    assert list(frame.columns)[-8:] == last
+    last += ["machines", "measured_by"]
+    assert list(frame.columns)[-9:] == last
     assert frame.loc[0, ["matched_to", "overshoot", "stuck_at_chance"]].to_list() == ["azimuth/cnn/seed0", 0.04, False]
     assert frame.loc[1, "stuck_at_chance"] is True
     assert "iteration 1: coupling entropy 1.00, largest share of one parent 0.20" in frame.loc[1, "diagnostics"]

@@ -291,14 +291,25 @@ def trained(folder) -> RunFolder:
     with folder.predictions_path.open("wb") as file:
         np.savez(file, scores=np.zeros(3))
     folder.write_evaluation("accuracy", {"status": "ok"})
+    folder.write_metrics([{"epoch": 1, "seconds": 2.0}])
     return folder
 
 
 def test_what_is_whole_is_usable(trained):
     assert trained.unusable() == []
-    record = trained.record_path.read_text()
-    trained.record_path.write_text(record.replace("digest: d", "digest: e"))  # changed: whoever reads it says so
+    (trained.path / "evaluations/perturbation.npz").write_text("of a protocol, whose result has its sha256")
     assert trained.unusable() == []
+
+
+def test_one_changed_letter_makes_a_run_or_a_result_unusable(trained):
+    result = trained.evaluation_path("accuracy")
+    text = result.read_text()
+    result.write_text(text.replace("ok", "no"))
+    assert trained.unusable() == [result]
+    result.write_text(text)
+    record = trained.record_path.read_text()
+    trained.record_path.write_text(record.replace("digest: d", "digest: e"))
+    assert {path.name for path in trained.unusable()} == {"model.pt", "predictions.npz", "accuracy.json"}
 
 
 @pytest.mark.parametrize("left", [None, "", "status: ok\ndigest: d\nfi", "status: running\ndigest: d\n"])
@@ -312,7 +323,7 @@ def test_nothing_is_usable_without_the_record_of_a_training_that_ended(trained, 
     assert trained.unusable() == []  # to be trained anyway
 
 
-@pytest.mark.parametrize("name", ["predictions.npz", "evaluations/accuracy.json"])
+@pytest.mark.parametrize("name", ["metrics.csv", "predictions.npz", "evaluations/accuracy.json"])
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
 def test_what_was_cut_is_not_usable(trained, name, share):
     path = trained.path / name

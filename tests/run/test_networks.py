@@ -52,3 +52,9 @@ def test_every_network_of_the_shipped_studies_can_be_built(study):
     plan = load_plan(study)
     for experiment in plan.study.experiments:
         check_networks(plan, experiment)
+
+
+def test_a_width_that_is_a_slip_is_found_before_anything_trains(plan_of):
+    text = STUDY.replace("options: {transform: {name: grouped, groups: 7}}", "options: {conv_channels: 1000000}")
+    with pytest.raises(InputError, match=r"digits/bad: a network of \d\d,\d{3},\d{3},\d{3} parameters, more than 1,0"):
+        check_networks(plan_of(text), "digits")

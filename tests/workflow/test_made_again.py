@@ -7,6 +7,7 @@ import shutil
 import pytest
 import yaml
 
+SAID = "made again, as it was cut, changed or replaced, or lost its run.yaml"
 REPORT = {"tables": 1, "plots": 1, "study_report": 1, "all": 1}
 
 
@@ -40,8 +41,7 @@ def test_a_run_that_lost_its_record_is_made_again_from_its_checkpoint(project, l
     if left:  # cut
         (folder / "run.yaml").write_text(left)
     planned = project.snakemake("--dry-run")
-    said = "made again, as it is cut, outdated or without its run.yaml: results/tiny/runs/digits/caps/seed0/model.pt"
-    assert said in planned.output
+    assert f"{SAID}: results/tiny/runs/digits/caps/seed0/model.pt" in planned.output
     for reading in ("--list-rules", "--summary", "--unlock"):
         project.snakemake(reading)
     assert (folder / "model.pt").exists()  # what runs no job takes nothing away
@@ -62,8 +62,7 @@ def test_raw_files_that_were_touched_rerun_nothing_and_others_rerun_what_rests_o
     assert project.planned() == {}
     manifest.write_text(manifest.read_text().replace('"fingerprint": "', '"fingerprint": "0', 1))
     os.utime(manifest, (1, 1))
-    said = "made again, as it is cut, outdated or without its run.yaml: results/tiny/data/digits.json"
-    assert said in project.snakemake("--dry-run").output
+    assert f"{SAID}: results/tiny/data/digits.json" in project.snakemake("--dry-run").output
     done = project.snakemake("results/tiny/data/digits.json")
     assert done.returncode == 0, done.output
     assert '"fingerprint": "0' not in manifest.read_text()
