@@ -38,8 +38,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=
 RESERVED = {
     "reference": "is for what is committed", "mlflow.db": "is the store of MLflow", "mlruns": "is for MLflow's files",
     "reproduced": "is for runs that are made again", "bench": "is for what capsbench bench measures",
-    "data": "is for what capsbench data describes", "logs": "would look like a folder of logs",
-    "mlflow-artifacts": "is for MLflow's files",
+    "data": "is for what capsbench data describes", "logs": "is for logs", "mlflow-artifacts": "is for MLflow's files",
 }  # fmt: skip
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Plot = Literal[
@@ -306,16 +305,14 @@ class Study(Strict):
         None, description="family -> pairs of variants to compare at equal seeds; null: each axis of each grid"
     )
     tables: list[AnyTable] | None = Field(
-        None, description="tables by name, and own ones; null, or own ones alone: all that have something to show"
+        None, description="by name, or own ones; null, or own ones alone: all that apply"
     )
     plots: list[PlotName] = Field(
         list(get_args(Plot)),
         description="figures to draw, those of protocols by their names; by default all that the study gives something",
     )
     tracking: bool = Field(True, description="log to MLflow")
-    keep_weights: list[str] = Field(
-        [], description="runs whose weights a reference keeps, EXPERIMENT/VARIANT/seedN with * for anything"
-    )
+    keep_weights: list[str] = Field([], description="runs whose weights a reference keeps; * stands for anything")
 
     @property
     def protocols(self) -> list[str]:
@@ -329,10 +326,8 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.name.startswith("mlflow.db"):
-            raise ValueError(f"name: results/{self.name} {RESERVED['mlflow.db']}; take another name")
-        if self.name in RESERVED:
-            raise ValueError(f"name: results/{self.name} {RESERVED[self.name]}; take another name")
+        if taken := RESERVED.get("mlflow.db" if self.name.startswith("mlflow.db") else self.name):
+            raise ValueError(f"name: results/{self.name} {taken}; take another name")
         for key in ("seeds", "tables", "plots"):
             _no_repeats(key, getattr(self, key) or [])
         shared = [options.name for options in self.evaluations]
@@ -401,6 +396,5 @@ class Run(Strict):
 
 
 def _no_repeats(key: str, values: list[Any]) -> None:
-    for value in values:
-        if values.count(value) > 1:
-            raise ValueError(f"{key}: {value} is there twice")
+    if twice := [value for value in values if values.count(value) > 1]:
+        raise ValueError(f"{key}: {twice[0]} is there twice")

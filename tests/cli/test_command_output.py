@@ -54,19 +54,20 @@ def test_the_speeds_that_bench_measures_are_the_hours_that_config_show_names(cap
     assert ("cores" in hours, "speeds.csv" in hours) == (True, True)
 
 
-def test_bench_without_a_command_times_routing(capsys):
-    assert main(["bench", "--batch", "1", "--inputs", "4", "--repeats", "1", "--output", "there/bench.md"]) == 0
+def test_bench_routing_times_the_forms_of_dynamic_routing(capsys):
+    given = ["--batch", "1", "--inputs", "4", "--repeats", "1", "--output", "there/bench.md"]
+    assert main(["bench", "routing", *given]) == 0
     assert "linear_dynamic_routing" in capsys.readouterr().out
     assert "batch 1, 4 x 8 -> 10 x 16" in Path("there/bench.md").read_text()
 
 
-def test_bench_alone_times_routing_at_the_size_of_the_paper(capsys, monkeypatch):
+def test_bench_routing_is_at_the_size_of_the_paper(capsys, monkeypatch):
     from capsbench.benchmarks import routing
 
     measure = routing.routing_benchmark
     sizes = []
     monkeypatch.setattr(routing, "routing_benchmark", lambda *a: sizes.append(a) or measure(1, 2, 2, 1, 1, 1, "cpu"))
-    assert main(["bench"]) == 0
+    assert main(["bench", "routing"]) == 0
     assert sizes[0][:5] == (64, 1152, 10, 3, 20)
 
 

@@ -42,13 +42,13 @@ def contents(folder: RunFolder) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_a_kill_at_every_write_changes_nothing(tmp_path):
+def test_a_kill_at_every_second_write_changes_nothing(tmp_path):
     series = Killable(tmp_path)
     writes = series.go(tmp_path / "whole")
     folder = RunFolder.of(tmp_path / "whole", series.run.study, series.run.key)
     whole = contents(folder)
     assert writes > 15 and len(whole) == 7, (writes, list(whole))
-    for number in range(1, writes + 1):  # after one is as good as before the next
+    for number in range(1, writes + 1, 2):  # after one is as good as before the next
         results = tmp_path / str(number)
         assert series.go(results, number, "before") == -1
         assert series.go(results) >= 0

@@ -1,6 +1,7 @@
 """A part of a study is made alone, and what one study has trained another one takes."""
 
 import json
+import shlex
 import subprocess
 
 import pytest
@@ -31,7 +32,14 @@ def test_make_takes_a_selection(tmp_path):
     command = ["make", "--dry-run", "study", "ONLY=--variant 'caps*'", "STUDY=configs/cpu.yaml"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
     expected = (
-        "targets=$(capsbench plan configs/cpu.yaml --variant 'caps*' --targets) && "
-        "snakemake --cores all $targets --configfile configs/cpu.yaml"
+        "targets=$(capsbench plan 'configs/cpu.yaml' --variant 'caps*' --targets) && "
+        "snakemake --cores all $targets --configfile 'configs/cpu.yaml'"
     )
     assert expected in said
+
+
+def test_the_name_of_a_study_is_no_command_for_make():
+    command = ["make", "--dry-run", "study", "STUDY=it's; touch INJECTED; #.yaml"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    (line,) = [line for line in said.splitlines() if "--configfile" in line]
+    assert shlex.split(line)[-1] == "it's; touch INJECTED; #.yaml"
