@@ -304,9 +304,7 @@ class Study(Strict):
     contrasts: dict[Name, Family] | None = Field(
         None, description="family -> pairs of variants to compare at equal seeds; null: each axis of each grid"
     )
-    tables: list[AnyTable] | None = Field(
-        None, description="by name, or own ones; null, or own ones alone: all that apply"
-    )
+    tables: list[AnyTable] | None = Field(None, description="names, and own ones; without names: all that have content")
     plots: list[PlotName] = Field(
         list(get_args(Plot)),
         description="figures to draw, those of protocols by their names; by default all that the study gives something",
