@@ -42,15 +42,15 @@ def options(reference: Path, kind: str, name: str = "") -> str:
 
 def _options_of(kind: str, name: str) -> type[BaseModel]:
     from capsbench import registry
-    from capsbench.study import catalogue, schema
+    from capsbench.study import catalogue, schema, training
 
     parts: dict[str, type[BaseModel]] = {
         "study": schema.Study,
         "experiment": schema.Experiment,
         "variant": schema.Variant,
         "data": schema.DataInFile,
-        "training": schema.Training,
-        "augmentation": schema.Augmentation,
+        "training": training.Training,
+        "augmentation": training.Augmentation,
     }
     registries = {
         "routing": registry.ROUTINGS,
@@ -150,10 +150,10 @@ def disputed(reference: Path, part: str) -> str:
 def _parts(part: str) -> dict[str, type[BaseModel]]:
     """Return the models of options that a part of the table of protocols takes, each with how it calls them."""
     from capsbench import registry
-    from capsbench.study import catalogue, schema
+    from capsbench.study import catalogue, schema, training
 
     if part == "training":
-        return {"training": schema.Training, "augmentation": schema.Augmentation, "data": schema.DataInFile}
+        return {"training": training.Training, "augmentation": training.Augmentation, "data": schema.DataInFile}
     if part == "data":
         options = {facts.options: None for facts in catalogue().values()}
         return {", ".join(f"`{n}`" for n, facts in catalogue().items() if facts.options is o): o for o in options}

@@ -26,6 +26,11 @@ def _mnist_root() -> Path | None:
     return None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the tests on a cluster, one of which runs at a time: the others run beside them."""
+    items.sort(key=lambda item: item.path.name != "test_slurm.py")
+
+
 @pytest.fixture(scope="session")
 def mnist_root() -> Path:
     root = _mnist_root()

@@ -220,7 +220,8 @@ def _rows(runs: pd.DataFrame, experiment: str, variant: str) -> pd.DataFrame:
 def _by_seed(rows: pd.DataFrame, name: str) -> dict[int, float]:
     if name not in rows:
         return {}
-    return {int(row["seed"]): float(row[name]) for row in rows.dropna(subset=name).to_dict("records")}
+    known = rows[["seed", name]].dropna()
+    return dict(zip(map(int, known["seed"]), map(float, known[name]), strict=True))
 
 
 def _mean(done: pd.DataFrame, name: str) -> float:

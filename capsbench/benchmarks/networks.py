@@ -40,8 +40,8 @@ def network_digest(run: Run) -> str:
         "classes": run.data.facts.num_classes, "objects": run.data.facts.objects,
         "batch_size": run.training.batch_size,
     }  # fmt: skip
-    if run.training.precision != "float32":
-        facts["precision"] = run.training.precision
+    for name in {"precision", "compile"} - run.training.later:
+        facts[name] = getattr(run.training, name)
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

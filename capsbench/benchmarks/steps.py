@@ -14,22 +14,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from capsbench.benchmarks.turns import Case
+from capsbench.benchmarks.turns import Case, NotThere
+from capsbench.data.tasks.task import Batch
 from capsbench.losses import Loss
 from capsbench.models import Network, build_model, efficient_capsnet, predict
 from capsbench.models.matrix_capsnet import ClassMatrixCaps, ConvMatrixCaps
 from capsbench.registry import MODELS
 from capsbench.routing import Routing
 from capsbench.run.multiply_adds import count_multiply_adds
+from capsbench.run.step import QuickStep, Step, make_optimizer
+from capsbench.study import Training
 
 NETWORKS = ("capsnet", "cnn_matched", "matrix_capsnet", "efficient_capsnet", "resnet20")
 STEP, EVALUATION = "training step", "evaluation"
+GRAPH, INDUCTOR = "training step, graph", "training step, inductor"
+_COMPILED = {GRAPH: "graph", INDUCTOR: "inductor"}  # on a GPU; torch takes a minute to compile one
+INDUCTORS = ("capsnet",)
 # what counts as which part; the votes are made within these layers, but for those of Efficient-CapsNet
 PARTS: dict[str, tuple[type[nn.Module], ...]] = {
     "convolutions": (nn.Conv2d, nn.ConvTranspose2d),
     "routing": (Routing, ConvMatrixCaps, ClassMatrixCaps),
 }
 _WITHOUT_A_LAYER, _FUNCTION = ("efficient_capsnet", "routing"), "attention_routing"
+RATE = 1e-4  # of learning
 SCHEDULED_STEPS = 1000  # a loss with a schedule is somewhere within it
 
 
@@ -49,7 +56,10 @@ def network_cases(names: Sequence[str], batch: int, device: str) -> Iterator[Cas
             return network().part(part)
 
         # a gradient takes a product for the weight and one for what comes in
-        for form, operations in ((STEP, 3 * forward), (EVALUATION, forward)):
+        compiled = [GRAPH] if device == "cuda" else []
+        compiled += [INDUCTOR] if device == "cuda" and name in INDUCTORS else []
+        steps = [(form, 3 * forward) for form in (STEP, *compiled)]
+        for form, operations in (*steps, (EVALUATION, forward)):
             yield Case(functools.partial(prepare, form), facts | {"form": form}, operations, rated=(batch, "images/s"))
         for form, layers in PARTS.items():
             if any(isinstance(module, layers) for module in model.modules()) or (name, form) == _WITHOUT_A_LAYER:
@@ -63,13 +73,13 @@ class Trained:
         torch.manual_seed(0)
         shape, classes = MODELS[name].facts.get("published_on", ((1, 28, 28), 10))
         self.model = build_model(name, shape, classes).to(device)
-        self.images = torch.rand(batch, *shape, device=device)
-        self.labels = torch.randint(classes, (batch,), device=device)
+        images = torch.rand(batch, *shape, device=device)
+        self.batch = Batch(images, torch.randint(classes, (batch,), device=device), images)
         for module in self.model.modules():
             if isinstance(module, Loss):
                 module.begin(SCHEDULED_STEPS, 1.0)
         self.evaluated: Network = copy.deepcopy(self.model).eval()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
+        self.step = Step(self.model, make_optimizer(self.model, RATE), Training())
 
     def part(self, name: str) -> Callable[[], object]:
         """Return what is called for a part of PARTS, STEP or EVALUATION."""
@@ -77,22 +87,28 @@ class Trained:
             return self.evaluate
         if name == STEP:
             return self.train
+        if name in _COMPILED:
+            return self._compiled(_COMPILED[name])
         with _calls_of(self.model, name) as calls:
             self.train()
         return _Again(calls)
 
     def train(self) -> None:
         """Take a training step, as `capsbench.run.train` does."""
-        parts = self.model.loss(self.model(self.images, self.labels), self.images, self.labels)
-        self.optimizer.zero_grad()
-        torch.stack(list(parts.values())).sum().backward()
-        torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        self.optimizer.step()
+        self.step(self.batch, RATE)
+
+    def _compiled(self, form: str) -> Callable[[], object]:
+        quick = QuickStep(self.step, form, self.batch.images.device)
+        for _ in range(QuickStep.WARM_UP + 1):
+            quick(self.batch, RATE)
+        if quick.reason is not None:
+            raise NotThere(quick.reason)
+        return functools.partial(quick, self.batch, RATE)
 
     def evaluate(self) -> None:
         """Predict the batch, as evaluations do."""
         with torch.no_grad():
-            predict(self.evaluated, self.images)
+            predict(self.evaluated, self.batch.images)
 
 
 _Call = tuple[Callable[..., Any], tuple[Any, ...]]  # a layer, and what it was given

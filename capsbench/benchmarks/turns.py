@@ -27,6 +27,10 @@ MOST_CALLS = 100  # in a sample
 LONG_MS = 500.0  # a first call on a CPU that takes this long needs no second one to be warm
 
 
+class NotThere(Exception):
+    """A case that cannot be prepared here; its message is the note that stands instead of times."""
+
+
 @dataclass(frozen=True)
 class Case:
     """Something that is timed.
@@ -162,6 +166,9 @@ def _warmed_up(case: Case, timed: Timed, device: str) -> _Warm | None:
             taken = milliseconds(once, 1, place)
         if place == "cuda":
             timed.peak_mb = (peak_bytes("cuda") - before) / 1e6
+    except NotThere as reason:
+        timed.note = str(reason)
+        return None
     except (RuntimeError, MemoryError) as error:
         _note_lack_of_memory(error, timed)
         return None

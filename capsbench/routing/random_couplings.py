@@ -11,6 +11,8 @@ the same for all samples, in training and at test). Couplings drawn afresh at ea
 regulariser, and not a control of routing.
 """
 
+import functools
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -50,8 +52,14 @@ def random_routing(votes: Float[Tensor, "batch children parents dim"] | Votes, c
     device and in every precision, so that layers of the same I and J share them unless their seeds differ.
     """
     votes = as_votes(votes)
-    generator = torch.Generator().manual_seed(coupling_seed)  # its own: the run's random numbers stay as they are
-    logits = torch.randn(votes.children, votes.parents, dtype=torch.float32, generator=generator)  # b [I, J]
-    couplings = logits.softmax(dim=1).to(votes.like)  # c [I, J]
+    couplings = _drawn(votes.children, votes.parents, coupling_seed, votes.like.device, votes.like.dtype)  # c [I, J]
     poses = squash(votes.weighted_sum(couplings.T.unsqueeze(1))).transpose(0, 1)  # v [B, J, D]
     return Routed(poses, capsule_lengths(poses), couplings.expand(votes.batch, -1, -1))
+
+
+@functools.lru_cache(maxsize=16)  # drawn on the CPU: not at each step, which would wait for a GPU
+def _drawn(children: int, parents: int, coupling_seed: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):  # training may take what a test has drawn
+        generator = torch.Generator().manual_seed(coupling_seed)  # its own: the run's random numbers stay as they are
+        logits = torch.randn(children, parents, dtype=torch.float32, generator=generator)  # b [I, J]
+        return logits.softmax(dim=1).to(device, dtype)

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
 
+from capsbench.data.tasks.task import Batch
 from capsbench.losses import Loss
 from capsbench.models import build_model, predict
 from capsbench.run.precision import float32, set_precision
+from capsbench.run.step import QuickStep, Step, make_optimizer
 from capsbench.study import Run
 
 WARM_UP = 2  # passes that are not timed: the first allocates, and on a GPU chooses its kernels
@@ -74,11 +75,11 @@ def measure(run: Run, device: str, batch_size: int, forward: Repeats, step: Repe
     before = forget_peak(device)
     model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options).to(device)
     set_precision(model, run.training.precision, torch.device(device))
-    images, labels, targets = random_batch(run, batch_size, device)
+    batch = random_batch(run, batch_size, device)
 
     def pass_forward() -> None:
         with torch.no_grad(), float32():
-            predict(model, images, run.data.facts.objects)
+            predict(model, batch.images, run.data.facts.objects)
 
     model.eval()
     forward_times = timed(pass_forward, device, forward) if forward.most else []
@@ -87,21 +88,17 @@ def measure(run: Run, device: str, batch_size: int, forward: Repeats, step: Repe
     for module in model.modules():
         if isinstance(module, Loss):
             module.begin(WARM_UP + step.most, 1.0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-
-    def train_once() -> None:
-        parts = model.loss(model(images, labels), targets, labels)
-        optimizer.zero_grad()
-        torch.stack(list(parts.values())).sum().backward()
-        torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-        optimizer.step()
-
+    plain = Step(model, make_optimizer(model, run.training.learning_rate), run.training)
+    take_step = QuickStep(plain, run.training.compile, torch.device(device))
     model.train()
-    step_times = timed(train_once, device, step)
+    if step.most and run.training.compile != "off":
+        for _ in range(QuickStep.WARM_UP + 1):
+            take_step(batch, run.training.learning_rate)
+    step_times = timed(lambda: take_step(batch, run.training.learning_rate), device, step)
     return Measured(forward_times, forward_bytes, step_times, peak_bytes(device) - before)
 
 
-def timed(once: Callable[[], None], device: str, repeats: Repeats) -> list[float]:
+def timed(once: Callable[[], object], device: str, repeats: Repeats) -> list[float]:
     """Return the seconds of each of several calls, after WARM_UP that are not timed."""
     times: list[float] = []
     begun = time.perf_counter()
@@ -119,8 +116,8 @@ def timed(once: Callable[[], None], device: str, repeats: Repeats) -> list[float
     return times
 
 
-def random_batch(run: Run, batch_size: int, device: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return images [B, C, H, W], labels [B] or [B, S], and targets as decoders take them."""
+def random_batch(run: Run, batch_size: int, device: str) -> Batch:
+    """Return random images, labels, and targets as decoders take them."""
     objects, classes = run.data.facts.objects, run.data.facts.num_classes
     images = torch.rand(batch_size, *run.data.image_shape)
     if objects == 1:
@@ -128,7 +125,7 @@ def random_batch(run: Run, batch_size: int, device: str) -> tuple[Tensor, Tensor
     else:
         labels = torch.rand(batch_size, classes).topk(objects, dim=1).indices.sort(dim=1).values
         targets = torch.rand(batch_size, objects, *run.data.image_shape)
-    return images.to(device), labels.to(device), targets.to(device)
+    return Batch(images.to(device), labels.to(device), targets.to(device))
 
 
 def in_own_process(function: Callable[..., Returned], *arguments: object) -> Returned | str:

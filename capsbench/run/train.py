@@ -35,7 +35,6 @@ from capsbench.run.metrics import (
     check_finite,
     coupling_entropy,
     never_left_chance,
-    sums_over_images,
     validate,
 )
 from capsbench.run.precision import float32, set_precision
@@ -43,6 +42,7 @@ from capsbench.run.progress import study_progress
 from capsbench.run.record import checkpoint_identity, finished_record, first_record
 from capsbench.run.schedule import Schedule
 from capsbench.run.shared import take_shared
+from capsbench.run.step import QuickStep, Step, make_optimizer
 from capsbench.run.tracking import Tracker
 from capsbench.streams import stream_seed
 from capsbench.study import Run, Training
@@ -161,15 +161,14 @@ def _train_on(
     model.to(device)
     record["precision"] = set_precision(model, training.precision, device)
     record["parameters"] = count_parameters(model)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay, fused=True
-    )
+    optimizer = make_optimizer(model, training.learning_rate, training.weight_decay)
     state = State(Progress(), model, optimizer)
     resume(folder, checkpoint_identity(record), state)
     folder.write_metrics(state.progress.rows)  # not those of an earlier training
     progress = state.progress
     provenance.note_segment(record, progress.segments, progress.epoch, _is_over(progress, schedule, training))
     tracker.log(progress.rows)
+    take_step = QuickStep(Step(model, optimizer, training), training.compile, device)
     saver, last_line = Saver(folder, checkpoint_identity(record), device), -math.inf
 
     try:
@@ -178,7 +177,7 @@ def _train_on(
             epoch = progress.epoch + 1
             torch.manual_seed(stream_seed(run.seed, "dropout", epoch))
             looks = goal.seconds
-            row = _train_epoch(state, task, run, schedule, goal)
+            row = _train_epoch(take_step, state.progress, task, run, schedule, goal)
             speed = row["images"] / (time.perf_counter() - started - (goal.seconds - looks))
             with float32():
                 measured = validate(model, validation, run.data.facts.objects)
@@ -225,6 +224,7 @@ def _train_on(
     provenance.note_files(record, folder.model_path, folder.metrics_path)
     provenance.note_peak_memory(record, device)
     provenance.note_multiply_adds(record, run)
+    record |= take_step.described()
     record |= _why_stuck(record, model, run, task)
 
 
@@ -255,50 +255,35 @@ def _tasks(run: Run, root: Path, device: torch.device, record: dict[str, Any]) -
     return task, validation, Goal(record["match"], run.key, familiar)
 
 
-def _train_epoch(state: State, task: Task, run: Run, schedule: Schedule, goal: Goal) -> dict[str, Any]:
+def _train_epoch(
+    take_step: QuickStep, progress: Progress, task: Task, run: Run, schedule: Schedule, goal: Goal
+) -> dict[str, Any]:
     """Train one epoch, or the part of it until the training is over -> its row of metrics. Raises Diverged."""
-    training, model, optimizer, progress = run.training, state.model, state.optimizer, state.progress
+    training, model = run.training, take_step.plain.model
     epoch, step = progress.epoch + 1, progress.step
     model.train()
-    parameters = list(model.parameters())
-    kernels = [p for p in parameters if p.ndim > 1]
-    history: list[Tensor] = []  # per step: gradient norm and the parts of the loss; stays on the device
+    values: list[Tensor] = []  # of each step; they stay on the device
     sums: list[Tensor] = []
-    names, output, rate, images = ["gradient_norm"], None, 0.0, 0
+    measured, rate, images = None, 0.0, 0
     for batch in task.train_batches(training.batch_size, training.augmentation, run.seed, epoch):
         rate = schedule.learning_rate(step)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        output = model(batch.images, batch.labels)
-        parts = model.loss(output, batch.targets, batch.labels)
-        if training.l2:
-            parts["l2"] = training.l2 * torch.stack([kernel.square().sum() for kernel in kernels]).sum()
-        optimizer.zero_grad()
-        torch.stack(list(parts.values())).sum().backward()
-        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        if training.gradient_clip is not None:
-            torch.nn.utils.clip_grads_with_norm_(parameters, training.gradient_clip, norm)
-        optimizer.step()
-
+        measured = take_step(batch, rate)
         step += 1
         images += len(batch.labels)
-        names = ["gradient_norm", *parts]
-        history.append(torch.stack([norm, *parts.values()]).detach())
-        activations = output.scores if output.activations is None else output.activations
-        sums.append(sums_over_images(output.scores.detach(), activations.detach(), batch.labels))
+        values.append(measured.values)
+        sums.append(measured.sums)
         if step % STEPS_BETWEEN_CHECKS == 0:
-            check_finite(history[-STEPS_BETWEEN_CHECKS:], names, step)
+            check_finite(values[-STEPS_BETWEEN_CHECKS:], measured.names, step)
         if goal.is_set and schedule.looks(step):
             with float32():
                 goal.look(model, progress)
         if progress.matched or step == schedule.steps:
             break
-    check_finite(history, names, step)
+    assert measured is not None
+    check_finite(values, measured.names, step)
 
-    assert output is not None
-    means = dict(zip(names, torch.stack(history).double().mean(dim=0).tolist(), strict=True))
+    means = dict(zip(measured.names, torch.stack(values).double().mean(dim=0).tolist(), strict=True))
     accuracy, found, right, wrong = (torch.stack(sums).sum(dim=0) / images).tolist()
-    has_capsules = output.poses is not None
     return {
         "epoch": epoch, "step": step, "images": images, "learning_rate": rate,
         "gradient_norm": means.pop("gradient_norm"),
@@ -306,9 +291,9 @@ def _train_epoch(state: State, task: Task, run: Run, schedule: Schedule, goal: G
         **{f"train_{name}_loss": value for name, value in means.items()},
         "train_accuracy": accuracy,
         "train_per_digit_accuracy": found if run.data.facts.objects > 1 else None,
-        "right_capsule_length": right if has_capsules else None,
-        "wrong_capsule_length": wrong if has_capsules else None,
-        "coupling_entropy": None if output.couplings is None else coupling_entropy(output.couplings),
+        "right_capsule_length": right if measured.has_capsules else None,
+        "wrong_capsule_length": wrong if measured.has_capsules else None,
+        "coupling_entropy": None if measured.couplings is None else coupling_entropy(measured.couplings),
         "familiar_error": progress.familiar_error,
     }  # fmt: skip
 

@@ -3,7 +3,8 @@
 from capsbench.study.contrasts import Contrast
 from capsbench.study.data_sets import DataOptions, DataSet, Split, catalogue
 from capsbench.study.grid import Plan, load_plan
-from capsbench.study.schema import Augmentation, Data, Run, Study, Training
+from capsbench.study.schema import Data, Run, Study
+from capsbench.study.training import Augmentation, Training
 from capsbench.study.validation import default_training
 
 __all__ = [

@@ -14,8 +14,9 @@ from capsbench.study.contrasts import Contrast, expand_contrasts
 from capsbench.study.data_sets import Table, catalogue
 from capsbench.study.files import check, read_yaml, refuse
 from capsbench.study.plots import plots_of
-from capsbench.study.schema import Data, Run, Study, Training
+from capsbench.study.schema import Data, Run, Study
 from capsbench.study.tables import check_own_tables
+from capsbench.study.training import Training
 from capsbench.study.validation import check_data, check_matches, check_protocol, data_defaults, layered
 
 MOST_RUNS = 20_000

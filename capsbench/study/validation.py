@@ -7,7 +7,8 @@ from typing import Any
 
 from capsbench.registry import no_such
 from capsbench.study.files import refuse
-from capsbench.study.schema import Data, Training
+from capsbench.study.schema import Data
+from capsbench.study.training import Training
 
 
 def check_data(data: Data, path: Path, where: str) -> None:

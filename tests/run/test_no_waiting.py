@@ -8,6 +8,7 @@ from small_runs import go, run_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from capsbench.run import step
 from capsbench.run import train as module
 
 aten = torch.ops.aten
@@ -85,17 +86,17 @@ def test_the_values_that_are_asked_for_in_an_epoch_do_not_grow_with_its_steps(tm
 
 
 def test_an_item_per_step_would_be_seen(tmp_path, waits, monkeypatch):
-    sums = module.sums_over_images
-    monkeypatch.setattr(module, "sums_over_images", lambda scores, *more: sums(scores + scores.sum().item(), *more))
+    sums = step.sums_over_images
+    monkeypatch.setattr(step, "sums_over_images", lambda scores, *more: sums(scores + scores.sum().item(), *more))
     few, many = (counts(tmp_path, waits, 32 * steps, "cnn_matched") for steps in (2, 8))
     assert many["item"] - few["item"] == 6
-    monkeypatch.setattr(module, "sums_over_images", lambda scores, *more: sums(scores.to("cpu"), *more))
+    monkeypatch.setattr(step, "sums_over_images", lambda scores, *more: sums(scores.to("cpu"), *more))
     few, many = (counts(tmp_path, waits, 32 * steps, "cnn_matched") for steps in (3, 5))
     assert many["to cpu"] - few["to cpu"] == 2
 
 
 def test_an_operation_that_waits_would_be_seen(tmp_path, waits, monkeypatch):
-    sums = module.sums_over_images
-    monkeypatch.setattr(module, "sums_over_images", lambda scores, *more: sums(scores + len(scores.nonzero()), *more))
+    sums = step.sums_over_images
+    monkeypatch.setattr(step, "sums_over_images", lambda scores, *more: sums(scores + len(scores.nonzero()), *more))
     few, many = (counts(tmp_path, waits, 32 * steps, "cnn_matched") for steps in (2, 3))
     assert many["aten.nonzero"] - few["aten.nonzero"] == 1

@@ -103,7 +103,7 @@ ACTING = [
     ("augmentation", {"flip": True}, {}),
 ]
 # tested on their own: what stops a training, and what it computes with
-OTHERS = {"early_stopping", "match", "match_every", "device", "threads", "deterministic"}
+OTHERS = {"early_stopping", "match", "match_every", "device", "threads", "deterministic", "compile"}
 
 
 @pytest.mark.parametrize(("option", "value", "both"), ACTING, ids=str)
