@@ -294,7 +294,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
 @pytest.mark.parametrize(
     ("study", "trainings"),
     [
-        ("configs/quick.yaml", 36),
+        ("configs/quick.yaml", 33),
         ("configs/ablations.yaml", 153),
         ("configs/cpu.yaml", 330),
         ("configs/fair.yaml", 105),
