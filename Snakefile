@@ -112,7 +112,12 @@ FINALE = FINALE.replace("{", "{{").replace(
 )  # shell() fills in what is in braces
 
 
-# Commands of jobs on this machine need not import everything anew.
+# Commands of jobs on this machine need not import everything anew. What they share is imported while Snakemake plans.
+if workflow.is_main_process and workflow.local_exec and executes(sys.argv):
+    if AGAIN or not all(Path(path).exists() for path in EVALUATIONS):
+        start_worker(THREADS)
+
+
 onstart:
     if workflow.local_exec:
         on_gpu = {run.key for run in PLAN.runs if run.training.device == "cuda"}

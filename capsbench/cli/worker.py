@@ -315,6 +315,11 @@ def main(arguments: Sequence[str]) -> int:
     for name in arguments[3:]:
         with suppress(ImportError):
             importlib.import_module(name)
+    if "capsbench.evaluation" in sys.modules:
+        from capsbench.run.code_version import read_ahead
+
+        with suppress(Exception):  # a file that is not Python; the command that needs it says so
+            read_ahead()
     gc.collect()
     gc.freeze()  # so that collections in children do not copy what they share
     request = worker.serve()

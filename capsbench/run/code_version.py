@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from capsbench.registry import LOSSES, MODELS, PROTOCOLS, ROUTINGS, TRANSFORMS, Options
+from capsbench.registry import DECODERS, LOSSES, MODELS, PROTOCOLS, ROUTINGS, TRANSFORMS, Options
 from capsbench.study import Data, Plan, Run
 
 PACKAGE = Path(__file__).parents[1]
@@ -95,6 +95,13 @@ def content_version(name: str) -> str:
 def code_version(*roots: str | Callable[..., Any]) -> str:
     """Return the version of the code behind some functions and classes, each itself or as "module:name"."""
     return _version(_roots(*roots))
+
+
+def read_ahead() -> None:
+    """Read the code that any training or evaluation may rest on, so that its versions are had at once afterwards."""
+    registries = (MODELS, ROUTINGS, LOSSES, DECODERS, TRANSFORMS, PROTOCOLS)
+    factories = [registry[name].factory for registry in registries for name in registry.names()]
+    code_version("capsbench.run.train:train", "capsbench.evaluation:evaluate", *factories)
 
 
 def _roots(*roots: str | Callable[..., Any]) -> tuple[Definition, ...]:

@@ -287,7 +287,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
     command = [sys.executable, "-m", "snakemake", "--dry-run"]
     done = subprocess.run(command, cwd=project.path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^train +36$", done.stdout + done.stderr, re.M)
+    assert re.search(r"^train +33$", done.stdout + done.stderr, re.M)
 
 
 @pytest.mark.slow
