@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from capsbench.registry import DECODERS, LOSSES, MODELS, PROTOCOLS, ROUTINGS, TRANSFORMS, Options
-from capsbench.study import Data, Plan, Run
+from capsbench.study import Data, Plan, Run, catalogue
 
 PACKAGE = Path(__file__).parents[1]
 # They carry values, messages and files, and do not change results: a run's configuration has a hash of its own.
@@ -100,8 +100,10 @@ def code_version(*roots: str | Callable[..., Any]) -> str:
 def read_ahead() -> None:
     """Read the code that any training or evaluation may rest on, so that its versions are had at once afterwards."""
     registries = (MODELS, ROUTINGS, LOSSES, DECODERS, TRANSFORMS, PROTOCOLS)
-    factories = [registry[name].factory for registry in registries for name in registry.names()]
-    code_version("capsbench.run.train:train", "capsbench.evaluation:evaluate", *factories)
+    parts: list[Callable[..., Any]] = [registry[name].factory for registry in registries for name in registry.names()]
+    for facts in catalogue().values():
+        parts += [part for part in (facts.read, facts.read_test, facts.select, facts.task) if part is not None]
+    code_version("capsbench.run.train:train", "capsbench.evaluation:evaluate", *parts)
 
 
 def _roots(*roots: str | Callable[..., Any]) -> tuple[Definition, ...]:

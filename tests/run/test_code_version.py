@@ -12,7 +12,7 @@ import capsbench
 from capsbench.data.catalogue import CATALOGUE
 from capsbench.registry import PROTOCOLS
 from capsbench.run import code_version as module
-from capsbench.run.code_version import data_version, evaluation_version, training_version
+from capsbench.run.code_version import data_version, evaluation_version, read_ahead, training_version
 from capsbench.study import load_plan
 
 PACKAGE = Path(capsbench.__file__).parent
@@ -208,6 +208,21 @@ def test_options_of_a_protocol_are_a_part_of_its_version():
     few, many = (PROTOCOLS.options("transforms")(images=images) for images in (10, 20))
     assert evaluation_version(run, [few]) != evaluation_version(run, [many])
     assert evaluation_version(run, [few]) == evaluation_version(run, [few])
+
+
+def test_what_was_read_ahead_is_read_no_more(monkeypatch):
+    """A worker reads the code once for all commands of a workflow, whatever they train and measure."""
+    configs = next(Path(capsbench.__file__).parents[1].glob("configs"))
+    read_ahead()
+
+    def refuse(*arguments, **options):
+        raise AssertionError("a file was read after all")
+
+    monkeypatch.setattr(module, "_Module", refuse)
+    plan = load_plan(configs / "quick.yaml")
+    for run in plan.runs:
+        if run.seed == plan.study.seeds[0]:
+            assert training_version(run) and evaluation_version(run, plan.study.evaluations_of(run.experiment))
 
 
 def test_a_protocol_that_a_study_does_not_use_bears_on_no_version(copy, versions):

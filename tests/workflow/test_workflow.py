@@ -295,7 +295,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
     ("study", "trainings"),
     [
         ("configs/quick.yaml", 33),
-        ("configs/ablations.yaml", 153),
+        ("configs/ablations.yaml", 520),
         ("configs/cpu.yaml", 330),
         ("configs/fair.yaml", 105),
         ("configs/paper.yaml", 265),
