@@ -20,7 +20,17 @@ PUBLISHED_IN = {
     "natural-images": ("S17 section 7", "H18 section 5", "R19 Table 1"),
 }
 # These have no bearing on the result, or are compared in another way.
-_NOT_PROTOCOL = {"steps", "epochs", "match", "match_every", "schedule_steps", "device", "threads", "deterministic"}
+_NOT_PROTOCOL = {
+    "steps",
+    "epochs",
+    "match",
+    "match_every",
+    "schedule_steps",
+    "device",
+    "threads",
+    "deterministic",
+    "compile",
+}
 # Which test items are drawn, and how many, bears on the precision only; so do the number of items that an epoch draws
 # anew, and how validation images are drawn: the training images that are left are counted.
 _NOT_DATA_PROTOCOL = {

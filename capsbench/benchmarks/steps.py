@@ -22,6 +22,7 @@ from capsbench.models.matrix_capsnet import ClassMatrixCaps, ConvMatrixCaps
 from capsbench.registry import MODELS
 from capsbench.routing import Routing
 from capsbench.run.multiply_adds import count_multiply_adds
+from capsbench.run.precision import Precision, has_bfloat16, set_precision, tf32
 from capsbench.run.step import QuickStep, Step, make_optimizer
 from capsbench.study import Training
 
@@ -30,6 +31,7 @@ STEP, EVALUATION = "training step", "evaluation"
 GRAPH, INDUCTOR = "training step, graph", "training step, inductor"
 _COMPILED = {GRAPH: "graph", INDUCTOR: "inductor"}  # on a GPU; torch takes a minute to compile one
 INDUCTORS = ("capsnet",)
+BFLOAT16, TF32 = "training step, bfloat16", "training step, tf32"
 # what counts as which part; the votes are made within these layers, but for those of Efficient-CapsNet
 PARTS: dict[str, tuple[type[nn.Module], ...]] = {
     "convolutions": (nn.Conv2d, nn.ConvTranspose2d),
@@ -44,6 +46,7 @@ def network_cases(names: Sequence[str], batch: int, device: str) -> Iterator[Cas
     """Yield the cases of networks with their default options, on random images of the size of their papers."""
     for name in names:
         network = functools.cache(functools.partial(Trained, name, batch, device))
+        lower = functools.cache(functools.partial(Trained, name, batch, device, "bfloat16"))
         shape, classes = MODELS[name].facts.get("published_on", ((1, 28, 28), 10))
         model = build_model(name, shape, classes)
         forward = 2.0 * batch * count_multiply_adds(model, shape)
@@ -52,13 +55,18 @@ def network_cases(names: Sequence[str], batch: int, device: str) -> Iterator[Cas
             "case": f"{'x'.join(map(str, shape))}, {classes} classes, batch {batch}",
         }  # fmt: skip
 
-        def prepare(part: str, network: Callable[[], Trained] = network) -> Callable[[], object]:
-            return network().part(part)
+        def prepare(
+            part: str, network: Callable[[], Trained] = network, lower: Callable[[], Trained] = lower
+        ) -> Callable[[], object]:
+            return (lower if part == BFLOAT16 else network)().part(part)
 
         # a gradient takes a product for the weight and one for what comes in
         compiled = [GRAPH] if device == "cuda" else []
         compiled += [INDUCTOR] if device == "cuda" and name in INDUCTORS else []
-        steps = [(form, 3 * forward) for form in (STEP, *compiled)]
+        has_convolutions = any(type(module) is nn.Conv2d for module in model.modules())
+        precise = [BFLOAT16] if has_convolutions and has_bfloat16(torch.device(device)) else []
+        precise += [TF32] if device == "cuda" else []
+        steps = [(form, 3 * forward) for form in (STEP, *precise, *compiled)]
         for form, operations in (*steps, (EVALUATION, forward)):
             yield Case(functools.partial(prepare, form), facts | {"form": form}, operations, rated=(batch, "images/s"))
         for form, layers in PARTS.items():
@@ -69,7 +77,7 @@ def network_cases(names: Sequence[str], batch: int, device: str) -> Iterator[Cas
 class Trained:
     """A network, its optimizer, and a batch of random images."""
 
-    def __init__(self, name: str, batch: int, device: str):
+    def __init__(self, name: str, batch: int, device: str, precision: Precision = "float32"):
         torch.manual_seed(0)
         shape, classes = MODELS[name].facts.get("published_on", ((1, 28, 28), 10))
         self.model = build_model(name, shape, classes).to(device)
@@ -79,14 +87,18 @@ class Trained:
             if isinstance(module, Loss):
                 module.begin(SCHEDULED_STEPS, 1.0)
         self.evaluated: Network = copy.deepcopy(self.model).eval()
+        if precision == "bfloat16":  # which is of the convolutions of a network, and TF32 of all that a GPU does
+            set_precision(self.model, precision, torch.device(device))
         self.step = Step(self.model, make_optimizer(self.model, RATE), Training())
 
     def part(self, name: str) -> Callable[[], object]:
         """Return what is called for a part of PARTS, STEP or EVALUATION."""
         if name == EVALUATION:
             return self.evaluate
-        if name == STEP:
+        if name in (STEP, BFLOAT16):
             return self.train
+        if name == TF32:
+            return self._by_tf32
         if name in _COMPILED:
             return self._compiled(_COMPILED[name])
         with _calls_of(self.model, name) as calls:
@@ -96,6 +108,10 @@ class Trained:
     def train(self) -> None:
         """Take a training step, as `capsbench.run.train` does."""
         self.step(self.batch, RATE)
+
+    def _by_tf32(self) -> None:
+        with tf32():
+            self.train()
 
     def _compiled(self, form: str) -> Callable[[], object]:
         quick = QuickStep(self.step, form, self.batch.images.device)

@@ -1,6 +1,6 @@
 """Commands of a workflow as children of one process that has imported everything.
 
-Torch, MLflow and scikit-learn take longer to import than a small network takes to train. The workflow starts a worker,
+Torch and MLflow take longer to import than a small network takes to train. The workflow starts a worker,
 and each of its commands has the worker fork a child, which runs it in its own folder, environment, terminal and log.
 The command itself waits, and passes signals on: to whoever started it, it is the child. A child that loses its command
 is killed, and a worker ends with its workflow. Where there is no worker, or one of other code, a command runs in its
@@ -29,7 +29,7 @@ from typing import Any
 VARIABLE = "CAPSBENCH_WORKER"  # environment: the address of the worker
 PACKAGE = Path(__file__).resolve().parent.parent
 MODULES = (
-    "torch._dynamo", "torch._inductor.config", "sklearn.datasets", "mlflow.store.tracking.sqlalchemy_store",
+    "torch._dynamo", "torch._inductor.config", "mlflow.store.tracking.sqlalchemy_store",
     "capsbench.run.tracking", "capsbench.run.train", "capsbench.evaluation", "capsbench.cli.commands",
 )  # fmt: skip
 _READ_BY_LIBRARIES = ("OMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "TORCH", "CUDA_", "PYTHON", "LD_", "MALLOC_", "KMP_")

@@ -41,7 +41,8 @@ def turned(
 
 def inverse(poses: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape 2"]:
     """Return the rotations back."""
-    return poses * poses.new_tensor([1.0, -1.0])
+    cos, sin = poses.unbind(-1)
+    return torch.stack([cos, -sin], dim=-1)
 
 
 def image_gradients(images: Features) -> tuple[Poses, Activations]:
@@ -49,7 +50,8 @@ def image_gradients(images: Features) -> tuple[Poses, Activations]:
 
     By Sobel's filters, with zeros around the image. Where the gradient is shorter than 1e-4, both are zero.
     """
-    across = images.new_tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]])
+    steps = torch.arange(-1.0, 2.0, device=images.device, dtype=images.dtype)  # made there: a GPU need not wait
+    across = (2 - steps.abs()).unsqueeze(1) * steps  # 1, 2, 1 down, and -1, 0, 1 to the right
     filters = torch.stack([across, across.T]).unsqueeze(1)  # [2, 1, 3, 3]
     found = F.conv2d(images.mean(dim=1, keepdim=True), filters, padding=1)  # [B, 2, H, W]
     gradients = found.permute(0, 2, 3, 1).unsqueeze(1)  # [B, 1, H, W, 2]
@@ -83,9 +85,11 @@ class PosedConv(nn.Module):
         maps = features.unsqueeze(2)  # [B, C, 1, H, W]
         if not shared:  # each control point at every position
             maps = F.conv2d(features, weight[:, :, None, None]).unflatten(1, (-1, SIDE**2))  # [B, I, 25, H, W]
-        maps, frames, found = F.pad(maps, (1, 1, 1, 1)), inverse(poses.detach()), None
+        maps, found = F.pad(maps, (1, 1, 1, 1)), None
+        cos, sin = inverse(poses.detach()).unbind(-1)
         for down, right in itertools.product((-1, 0, 1), repeat=2):
-            seen = turned(frames.new_tensor([float(right), float(down)]), frames)  # the offset in the capsule's frame
+            # the offset in the capsule's frame
+            seen = torch.stack([cos * right - sin * down, sin * right + cos * down], dim=-1)
             read = maps[..., 1 + down : 1 + down + rows, 1 + right : 1 + right + columns] * _shares(seen)
             part = read if shared else read.sum(dim=2)  # [B, C, 25, H, W] or [B, I, H, W]
             found = part if found is None else found + part

@@ -3,6 +3,7 @@
 Weights, routing, losses, statistics and the optimizer are float32 in each of them, and so is every evaluation.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from capsbench.errors import InputError
+
+log = logging.getLogger(__name__)
 
 Precision = Literal["float32", "bfloat16", "tf32"]
 _Convolution = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -36,14 +39,18 @@ def set_precision(model: nn.Module, precision: Precision, device: torch.device) 
     Raises:
         InputError: `bfloat16` for a network without such convolutions.
     """
-    tf32 = precision == "tf32" and device.type == "cuda"
-    _allow_tf32(convolutions=tf32, products=tf32)
-    usual = "tf32" if tf32 else "float32"
+    allowed = precision == "tf32" and device.type == "cuda"
+    _allow_tf32(convolutions=allowed, products=allowed)
+    usual = "tf32" if allowed else "float32"
     found: dict[str, str | bool | int] = {"convolutions": usual, "matrix_products": usual}
     if precision == "bfloat16":
         native, convolutions = has_bfloat16(device), [m for m in model.modules() if type(m) is nn.Conv2d]
         if not convolutions:
             raise InputError(f"precision bfloat16 is of convolutions, and {type(model).__name__} has none; use float32")
+        if not native:
+            log.warning(
+                "no convolutions in bfloat16 here: the same arithmetic is done in float32, without gaining time"
+            )
         for module in convolutions:
             module.__class__ = BFloat16Conv2d if native else RoundedConv2d
         found |= {"convolutions": "bfloat16", "changed": len(convolutions), "native": native}
@@ -53,8 +60,21 @@ def set_precision(model: nn.Module, precision: Precision, device: torch.device) 
 @contextmanager
 def float32() -> Iterator[None]:
     """Compute in float32 meanwhile, on a GPU too, as every evaluation does."""
+    with _tf32(allowed=False):
+        yield
+
+
+@contextmanager
+def tf32() -> Iterator[None]:
+    """Compute convolutions and matrix products of a GPU in TF32 meanwhile."""
+    with _tf32(allowed=True):
+        yield
+
+
+@contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
     before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    _allow_tf32(convolutions=False, products=False)
+    _allow_tf32(convolutions=allowed, products=allowed)
     try:
         yield
     finally:

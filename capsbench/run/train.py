@@ -216,7 +216,8 @@ def _train_on(
         save_checkpoint(folder, checkpoint_identity(record), state, finished=True)
     record |= {
         "epochs": progress.epoch, "kept_epoch": progress.best_epoch or progress.epoch, "steps": progress.step,
-        "images": sum(row["images"] for row in progress.rows),
+        "images": (images := sum(row["images"] for row in progress.rows)),
+        "images_per_second": round(images / progress.seconds, 1) if progress.seconds else None,
         "match": outcome(record["match"], goal, progress),
         "stuck_at_chance": _is_stuck(progress, record),
         "seconds": round(progress.seconds, 3), "finished": provenance.now(),

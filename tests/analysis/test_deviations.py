@@ -16,7 +16,7 @@ def reasons(run) -> list[str]:
     [
         ("training: {}", "training: {}"),
         ("training: {}", "training: {steps: 300_000, schedule_steps: 1000, match_every: 7}"),
-        ("training: {}", "training: {epochs: 640, device: cpu, threads: 4, deterministic: true}"),
+        ("training: {}", "training: {epochs: 640, device: cpu, threads: 4, deterministic: true, compile: inductor}"),
         ("decoder: [null, fully_connected]", "decoder: [null, fully_connected], initialisation: [authors]"),
         ("{name: mnist}", "{name: mnist, validation_images: 5000}"),
         ("{name: mnist}", "{name: mnist, train_images: 55000}"),

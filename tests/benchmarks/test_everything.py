@@ -18,11 +18,23 @@ from capsbench.benchmarks.everything import (
 )
 from capsbench.benchmarks.host import EPOCHS, batch_cases
 from capsbench.benchmarks.layers import CONV_LAYERS, RoutingSize, conv_cases, growth_cases
-from capsbench.benchmarks.steps import NETWORKS, PARTS, STEP, Trained, network_cases
+from capsbench.benchmarks.steps import (
+    BFLOAT16,
+    GRAPH,
+    INDUCTOR,
+    NETWORKS,
+    PARTS,
+    STEP,
+    TF32,
+    Trained,
+    network_cases,
+)
 from capsbench.benchmarks.summary import GROUPS, as_page
+from capsbench.benchmarks.turns import Case, take_turns
 from capsbench.cli import main
 from capsbench.errors import InputError
 from capsbench.registry import ROUTINGS
+from capsbench.run.precision import has_bfloat16
 
 TINY = Sizes(
     RoutingSize(12, 3, 2, 2), {"inputs": (12, 24), "parents": (2, 3), "iterations": (1, 2), "batch": (1, 2)},
@@ -88,8 +100,9 @@ def test_shares_are_of_the_measured_limits(found):
 
 def test_networks_have_their_parts_and_the_rest(found):
     networks = found[found["group"] == "networks"].set_index(["name", "form"])
-    assert list(networks.loc["efficient_capsnet"].index) == [STEP, "evaluation", *PARTS, "rest"]
-    assert list(networks.loc["resnet20"].index) == [STEP, "evaluation", "convolutions", "rest"]
+    lower = [BFLOAT16] if has_bfloat16(torch.device("cpu")) else []
+    assert list(networks.loc["efficient_capsnet"].index) == [STEP, *lower, "evaluation", *PARTS, "rest"]
+    assert list(networks.loc["resnet20"].index) == [STEP, *lower, "evaluation", "convolutions", "rest"]
     for _, own in networks.groupby("name"):
         assert own["of_step"].sum() == pytest.approx(1)
     step = networks.loc[("resnet20", STEP)]
@@ -112,6 +125,34 @@ def test_the_parts_of_a_step_are_its_convolutions_and_its_routing(name):
     assert not any(module._forward_pre_hooks for module in trained.model.modules())
     forms = {case.facts["form"] for case in network_cases([name], 1, "cpu")}
     assert ("routing" in forms) == bool(routed)
+
+
+@pytest.mark.parametrize(("name", "native"), [("capsnet", True), ("capsnet", False), ("resnet20", True)])
+def test_the_forms_of_a_step_are_those_that_a_device_has(monkeypatch, name, native):
+    monkeypatch.setattr("capsbench.benchmarks.steps.has_bfloat16", lambda device: native)
+    forms = {
+        device: {c.facts["form"] for c in network_cases([name], 1, device) if "step" in c.facts["form"]}
+        for device in ("cpu", "cuda")
+    }
+    lower = {BFLOAT16} if native else set()
+    compiled = {INDUCTOR} if name == "capsnet" else set()
+    assert forms == {"cpu": {STEP} | lower, "cuda": {STEP, TF32, GRAPH} | lower | compiled}
+
+
+@pytest.mark.skipif(not has_bfloat16(torch.device("cpu")), reason="no bfloat16 here")
+def test_a_step_in_bfloat16_leaves_the_network_of_the_others_in_float32():
+    cases = {case.facts["form"]: case for case in network_cases(["efficient_capsnet"], 1, "cpu")}
+    for form in (BFLOAT16, STEP):
+        cases[form].prepare()()
+    lower, plain = Trained("capsnet", 1, "cpu", "bfloat16"), Trained("capsnet", 1, "cpu")
+    assert [type(m) for m in lower.model.modules()] != [type(m) for m in plain.model.modules()]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU can capture")
+def test_a_form_that_cannot_be_had_has_a_note_and_no_times():
+    case = Case(lambda: Trained("resnet20", 1, "cpu").part(GRAPH), {"form": GRAPH})
+    [timed] = take_turns([case], "cpu", 2)
+    assert timed.ms == [] and timed.note == "a graph is for a GPU, and this is none"
 
 
 def test_em_routing_on_a_grid_has_the_sizes_of_matrix_capsules():
@@ -186,7 +227,7 @@ def test_one_command_writes_csv_tables_and_plot_and_compares(tmp_path, monkeypat
     assert {path.name for path in (tmp_path / "there").iterdir()} == {
         "bench.csv", "bench.md", "bench.png", "bench.svg",
     }  # fmt: skip
-    assert capsys.readouterr().out.count("| resnet20") == 4
+    assert capsys.readouterr().out.count("| resnet20") == (5 if has_bfloat16(torch.device("cpu")) else 4)
     found = read_everything(tmp_path / "there/bench.csv")
     assert found["note"].isna().all()
     found.assign(fastest_ms=found["fastest_ms"] / 1000, quartiles_apart_ms=0.0).to_csv("before.csv", index=False)

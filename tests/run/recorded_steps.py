@@ -1,7 +1,7 @@
 """What a CUDA graph does, on a CPU: operations are recorded with the tensors they had, and done again into them.
 
-What a graph refuses, this does: an operation whose result the program asks for. What a graph silently keeps, this
-keeps: each number that was no tensor, and each tensor that was made outside.
+Like a graph this refuses to wait, for a result or for a tensor made of numbers, and silently keeps each number that was
+no tensor, and each tensor that was made outside.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from waiting import WAITING
 
 from capsbench.run.step import Measured
 
@@ -22,7 +23,7 @@ class Recorder(TorchDispatchMode):
         self.calls: list[tuple[Callable[..., Any], Any, Any, list[Tensor]]] = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function.overloadpacket is torch.ops.aten._local_scalar_dense:
+        if function.overloadpacket in WAITING:
             raise RuntimeError("operation not permitted when stream is capturing")
         kwargs = kwargs or {}
         found = function(*args, **kwargs)

@@ -4,18 +4,15 @@ from collections import Counter
 
 import pytest
 import torch
+from small_networks import SMALL
 from small_runs import go, run_of
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from waiting import WAITING
 
 from capsbench.run import step
 from capsbench.run import train as module
 
-aten = torch.ops.aten
-WAITING = {  # operations whose result, or the shape of it, the program must know before it goes on
-    aten._local_scalar_dense, aten.nonzero, aten.is_nonzero, aten.equal, aten.masked_select, aten._unique2,
-    aten.repeat_interleave,
-}  # fmt: skip
 METHODS = ("item", "tolist", "numpy", "cpu", "__bool__", "__float__", "__int__", "__index__")
 
 
@@ -78,9 +75,9 @@ def counts(tmp_path, waits: Waits, images: int, model: str, **changes) -> Counte
     return Counter(waits.found)
 
 
-@pytest.mark.parametrize("model", ["capsnet", "cnn_matched", "matrix_capsnet"])
+@pytest.mark.parametrize("model", ["capsnet", "cnn_matched", "matrix_capsnet", "group_capsnet"])
 def test_the_values_that_are_asked_for_in_an_epoch_do_not_grow_with_its_steps(tmp_path, waits, model):
-    options = {"conv_channels": 8, "primary_types": 2, "conv_types": [2, 2]} if model == "matrix_capsnet" else {}
+    options = SMALL[model] if model in ("matrix_capsnet", "group_capsnet") else {}
     few, many = (counts(tmp_path, waits, 32 * steps, model, options=options) for steps in (2, 4))
     assert few == many and few
 
@@ -93,6 +90,13 @@ def test_an_item_per_step_would_be_seen(tmp_path, waits, monkeypatch):
     monkeypatch.setattr(step, "sums_over_images", lambda scores, *more: sums(scores.to("cpu"), *more))
     few, many = (counts(tmp_path, waits, 32 * steps, "cnn_matched") for steps in (3, 5))
     assert many["to cpu"] - few["to cpu"] == 2
+
+
+def test_a_tensor_of_numbers_per_step_would_be_seen(tmp_path, waits, monkeypatch):
+    sums = step.sums_over_images
+    monkeypatch.setattr(step, "sums_over_images", lambda scores, *more: sums(scores * scores.new_tensor(1.0), *more))
+    few, many = (counts(tmp_path, waits, 32 * steps, "cnn_matched") for steps in (2, 5))
+    assert many["aten.lift_fresh"] - few["aten.lift_fresh"] == 3
 
 
 def test_an_operation_that_waits_would_be_seen(tmp_path, waits, monkeypatch):

@@ -153,17 +153,22 @@ def affine_images(
     if placement == "anywhere":
         translation = least + draws[:, 4:] * (most - least)
     else:
-        room = SIDE - draws.new_tensor([digits.shape[-1], digits.shape[-2]])  # (x, y)
-        translation = (room * (draws[:, 4:] - 0.5)).clamp(least, most)
+        room = SIDE - digits.shape[-1], SIDE - digits.shape[-2]  # (x, y)
+        translation = _per_axis(draws[:, 4:] - 0.5, *room).clamp(least, most)
     translation = torch.where(least <= most, translation, (least + most) / 2)
 
     places = _centred(SIDE, digits)  # [40]
     y, x = torch.meshgrid(places, places, indexing="ij")
     wanted = torch.stack([x, y], -1).flatten(0, 1) - translation[:, None]  # [B, 1600, 2]
-    found = wanted @ torch.linalg.inv(matrix).transpose(1, 2)  # where in the digit each pixel comes from
+    found = wanted @ torch.linalg.inv_ex(matrix).inverse.transpose(1, 2)  # where in the digit each pixel comes from
     height, width = digits.shape[-2:]
-    grid = (found * (2 / found.new_tensor([width, height]))).unflatten(1, (SIDE, SIDE))  # [B, 40, 40, 2] in [-1, 1]
+    grid = _per_axis(found, 2 / width, 2 / height).unflatten(1, (SIDE, SIDE))  # [B, 40, 40, 2] in [-1, 1]
     return F.grid_sample(digits, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def _per_axis(places: Tensor, x: float, y: float) -> Tensor:
+    """Multiply (x, y) along the last axis by a number each; a tensor of them would have a GPU waited for."""
+    return torch.stack([places[..., 0] * x, places[..., 1] * y], dim=-1)
 
 
 def affine_matrices(draws: Float[Tensor, "batch draws"]) -> Float[Tensor, "batch 2 2"]:

@@ -23,6 +23,8 @@ class EpochDraws:
         """Return the draws of all images, uniform in [0, 1), float64 [images, columns]; a purpose has one width."""
         if purpose not in self._tables:
             drawn = indexed_draws(self.seed, purpose, self.images, columns, self.epoch)
+            if self.device.type == "cuda":
+                drawn = drawn.pin_memory()  # without which a copy that does not block does
             self._tables[purpose] = drawn.to(self.device, non_blocking=True)
         table = self._tables[purpose]
         if table.shape[1] != columns:

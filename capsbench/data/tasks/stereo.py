@@ -265,5 +265,5 @@ class Crops(Task):
 def _standardised(images: Images, options: NorbOptions, whole: Images | None = None) -> Images:
     if options.standardise_by == "image":
         return standardise(images, whole)
-    mean, std = (images.new_tensor(values)[:, None, None] for values in (options.camera_means, options.camera_stds))
-    return (images - mean) / std
+    values = zip(options.camera_means, options.camera_stds, strict=True)
+    return torch.stack([(images[:, camera] - mean) / std for camera, (mean, std) in enumerate(values)], dim=1)

@@ -2,6 +2,7 @@ import pytest
 import torch
 from small_data import CPU, draws_of, every_case, task_of
 from torch.utils._python_dispatch import TorchDispatchMode
+from waiting import WAITING
 
 from capsbench.data.tasks import draws as draws_module
 from capsbench.data.tasks.augmentation import augment
@@ -26,36 +27,39 @@ def test_the_same_images_are_shown_in_batches_of_any_size(name, options):
     assert len(first[0].flatten(1).unique(dim=0)) > 200
 
 
-class RandomOperations(TorchDispatchMode):
-    """Counts operations that draw random numbers, and those that read a generator."""
+class Unwanted(TorchDispatchMode):
+    """Notes operations that draw random numbers or read a generator, and those for which a GPU is waited for."""
 
     def __init__(self):
         super().__init__()
         self.found = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        """Note the operation where torch says that its result is random."""
-        if torch.Tag.nondeterministic_seeded in function.tags:
+        """Note the operation where torch says that its result is random, or where it waits."""
+        if torch.Tag.nondeterministic_seeded in function.tags or function.overloadpacket in WAITING:
             self.found.append(str(function))
         return function(*args, **(kwargs or {}))
 
 
-def test_random_operations_are_seen_by_this_test():
-    with RandomOperations() as seen:
+def test_what_is_unwanted_is_seen_by_this_test():
+    with Unwanted() as seen:
+        torch.tensor([1.0])
+        torch.linalg.inv(torch.eye(2))
+        torch.eye(2).nonzero()
         torch.rand(3)
         torch.randint(4, (2,), generator=torch.Generator())
         torch.randperm(4)
         torch.nn.functional.dropout(torch.ones(3))
-    assert len(seen.found) >= 4
+    assert len(seen.found) >= 7
 
 
 @every_case
-def test_making_a_batch_draws_nothing_and_makes_no_table(name, options, monkeypatch):
+def test_making_a_batch_draws_nothing_makes_no_table_and_waits_for_nothing(name, options, monkeypatch):
     task = task_of(name, "train", **options)
     batches = task.train_batches(32, EVERYTHING, seed=0, epoch=1)
     next(batches)  # tables are made for the first batch of an epoch
     monkeypatch.setattr(draws_module, "indexed_draws", None)
-    with RandomOperations() as seen:
+    with Unwanted() as seen:
         next(batches)
     assert seen.found == []
 
