@@ -11,8 +11,8 @@ from capsbench.routing.dynamic import linear_dynamic_routing_with_couplings
 
 pytest.importorskip("triton")
 # B, I, J, D, d: one of everything; odd sizes; more samples than a program takes; the layers of S17 cut short, of
-# smallNORB, of a deep layer with many parents
-SHAPES = [(1, 1, 1, 1, 1), (3, 7, 5, 6, 4), (18, 4, 10, 16, 8), (2, 3, 5, 16, 8), (2, 2, 32, 8, 32)]
+# smallNORB, of small capsules, of a deep layer with many parents
+SHAPES = [(1, 1, 1, 1, 1), (3, 7, 5, 6, 4), (18, 4, 10, 16, 8), (2, 3, 5, 16, 8), (2, 3, 10, 8, 6), (2, 2, 32, 8, 32)]
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,8 @@ SHAPES = {
     "one of everything": (connected(1), 1, 1, 1, 1, False),
     "fully connected": (connected(1), 1, 5, 5, 3, False),
     "class layer": (connected(3), 3, 2, 5, 9, True),
+    "four classes": (connected(2), 2, 2, 4, 2, True),
+    "ten classes": (connected(2), 2, 1, 10, 2, True),
     "stride 1": (line(4, 3, 1), 4, 2, 3, 3, False),
     "stride 2, the last cell unseen": (line(6, 3, 2), 6, 1, 4, 2, False),
     "small programs": (line(4, 2, 1), 4, 1, 8, 5, False),
