@@ -27,8 +27,24 @@ def _mnist_root() -> Path | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the tests on a cluster, one of which runs at a time: the others run beside them."""
-    items.sort(key=lambda item: item.path.name != "test_slurm.py")
+    """Let each process begin with some files of the tests of whole workflows, which take longest.
+
+    pytest-xdist hands every process as many tests at first, in their order. Those on a cluster, one of which runs at a
+    time, are in one file.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = [item for item in items if item.path.parent.name == "workflow"]
+    short = [item for item in items if item.path.parent.name != "workflow"]
+    files = sorted({item.path for item in long}, key=lambda path: (path.name != "test_slurm.py", path.name))
+    long.sort(key=lambda item: files.index(item.path))
+    ordered: list[pytest.Item] = []
+    for process in range(processes):
+        own = [item for item in long if files.index(item.path) % processes == process]
+        left = processes - process
+        size = max(0, -(-(len(items) - len(ordered)) // left) - len(own))
+        ordered += own + short[:size]
+        short = short[size:]
+    items[:] = ordered + short
 
 
 @pytest.fixture(scope="session")
