@@ -20,6 +20,7 @@ from capsbench.run.folder import write_whole
 from capsbench.run.provenance import commit, now
 from capsbench.run.timing import Repeats, in_own_process, measure
 from capsbench.study import Plan, Run
+from capsbench.study.training import LATER
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,7 @@ def network_digest(run: Run) -> str:
         "classes": run.data.facts.num_classes, "objects": run.data.facts.objects,
         "batch_size": run.training.batch_size,
     }  # fmt: skip
-    for name in {"precision", "compile"} - run.training.later:
-        facts[name] = getattr(run.training, name)
+    facts |= {name: getattr(run.training, name) for name in LATER if name not in run.training.later}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

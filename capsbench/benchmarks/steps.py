@@ -22,7 +22,7 @@ from capsbench.models.matrix_capsnet import ClassMatrixCaps, ConvMatrixCaps
 from capsbench.registry import MODELS
 from capsbench.routing import Routing
 from capsbench.run.multiply_adds import count_multiply_adds
-from capsbench.run.precision import Precision, has_bfloat16, set_precision, tf32
+from capsbench.run.precision import has_bfloat16, set_precision, tf32
 from capsbench.run.step import QuickStep, Step, make_optimizer
 from capsbench.study import Training
 
@@ -46,7 +46,7 @@ def network_cases(names: Sequence[str], batch: int, device: str) -> Iterator[Cas
     """Yield the cases of networks with their default options, on random images of the size of their papers."""
     for name in names:
         network = functools.cache(functools.partial(Trained, name, batch, device))
-        lower = functools.cache(functools.partial(Trained, name, batch, device, "bfloat16"))
+        lower = functools.cache(functools.partial(Trained, name, batch, device, bfloat16=True))
         shape, classes = MODELS[name].facts.get("published_on", ((1, 28, 28), 10))
         model = build_model(name, shape, classes)
         forward = 2.0 * batch * count_multiply_adds(model, shape)
@@ -75,9 +75,9 @@ def network_cases(names: Sequence[str], batch: int, device: str) -> Iterator[Cas
 
 
 class Trained:
-    """A network, its optimizer, and a batch of random images."""
+    """A network, its optimizer, and a batch of random images. bfloat16: of its convolutions in training steps."""
 
-    def __init__(self, name: str, batch: int, device: str, precision: Precision = "float32"):
+    def __init__(self, name: str, batch: int, device: str, bfloat16: bool = False):
         torch.manual_seed(0)
         shape, classes = MODELS[name].facts.get("published_on", ((1, 28, 28), 10))
         self.model = build_model(name, shape, classes).to(device)
@@ -87,8 +87,8 @@ class Trained:
             if isinstance(module, Loss):
                 module.begin(SCHEDULED_STEPS, 1.0)
         self.evaluated: Network = copy.deepcopy(self.model).eval()
-        if precision == "bfloat16":  # which is of the convolutions of a network, and TF32 of all that a GPU does
-            set_precision(self.model, precision, torch.device(device))
+        if bfloat16:
+            set_precision(self.model, "bfloat16", torch.device(device))
         self.step = Step(self.model, make_optimizer(self.model, RATE), Training())
 
     def part(self, name: str) -> Callable[[], object]:

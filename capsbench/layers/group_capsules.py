@@ -35,7 +35,12 @@ def turned(
     vectors: Float[Tensor, "*shape 2"], by: Float[Tensor, "*shape_of_by 2"]
 ) -> Float[Tensor, "*shape_of_both 2"]:
     """Turn vectors by rotations (cos, sin)."""
-    (x, y), (cos, sin) = vectors.unbind(-1), by.unbind(-1)
+    x, y = vectors.unbind(-1)
+    return _turned(x, y, by)
+
+
+def _turned(x: Tensor | int, y: Tensor | int, by: Tensor) -> Tensor:
+    cos, sin = by.unbind(-1)
     return torch.stack([cos * x - sin * y, sin * x + cos * y], dim=-1)
 
 
@@ -85,11 +90,9 @@ class PosedConv(nn.Module):
         maps = features.unsqueeze(2)  # [B, C, 1, H, W]
         if not shared:  # each control point at every position
             maps = F.conv2d(features, weight[:, :, None, None]).unflatten(1, (-1, SIDE**2))  # [B, I, 25, H, W]
-        maps, found = F.pad(maps, (1, 1, 1, 1)), None
-        cos, sin = inverse(poses.detach()).unbind(-1)
+        maps, frames, found = F.pad(maps, (1, 1, 1, 1)), inverse(poses.detach()), None
         for down, right in itertools.product((-1, 0, 1), repeat=2):
-            # the offset in the capsule's frame
-            seen = torch.stack([cos * right - sin * down, sin * right + cos * down], dim=-1)
+            seen = _turned(right, down, frames)  # the offset in the capsule's frame
             read = maps[..., 1 + down : 1 + down + rows, 1 + right : 1 + right + columns] * _shares(seen)
             part = read if shared else read.sum(dim=2)  # [B, C, 25, H, W] or [B, I, H, W]
             found = part if found is None else found + part

@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from capsbench.registry import DECODERS, LOSSES, MODELS, PROTOCOLS, ROUTINGS, TRANSFORMS, Options
-from capsbench.study import Data, Plan, Run, catalogue
+from capsbench.study import Data, DataSet, Plan, Run, catalogue
 
 PACKAGE = Path(__file__).parents[1]
 # They carry values, messages and files, and do not change results: a run's configuration has a hash of its own.
@@ -102,7 +102,7 @@ def read_ahead() -> None:
     registries = (MODELS, ROUTINGS, LOSSES, DECODERS, TRANSFORMS, PROTOCOLS)
     parts: list[Callable[..., Any]] = [registry[name].factory for registry in registries for name in registry.names()]
     for facts in catalogue().values():
-        parts += [part for part in (facts.read, facts.read_test, facts.select, facts.task) if part is not None]
+        parts += _of_data_set(facts)
     code_version("capsbench.run.train:train", "capsbench.evaluation:evaluate", *parts)
 
 
@@ -134,7 +134,10 @@ def _chosen(run: Run) -> list[Callable[..., Any]]:
 
 
 def _of_data(data: Data) -> list[Callable[..., Any]]:
-    facts = data.facts
+    return _of_data_set(data.facts)
+
+
+def _of_data_set(facts: DataSet) -> list[Callable[..., Any]]:
     parts = (facts.read, facts.read_test, facts.select, facts.task)
     return [part for part in parts if part is not None]
 

@@ -8,6 +8,7 @@ from capsbench.registry import Count, Fraction, NonNegative, Positive, Said
 from capsbench.study.base import Name, Strict
 
 DEFAULT_STEPS = 300_000
+LATER = {"precision": "float32", "compile": "off"}  # options that came after the first committed results
 
 
 class Augmentation(Strict):
@@ -149,8 +150,7 @@ class Training(Strict):
     @property
     def later(self) -> set[str]:
         """The options that came later and have their default: what they say held before them."""
-        usual = {"precision": "float32", "compile": "off"}
-        return {name for name, value in usual.items() if getattr(self, name) == value}
+        return {name for name, usual in LATER.items() if getattr(self, name) == usual}
 
     def steps_per_epoch(self, images_per_epoch: int) -> int:
         """Return the number of batches of an epoch; the last one may be short."""

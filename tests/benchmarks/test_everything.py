@@ -144,7 +144,7 @@ def test_a_step_in_bfloat16_leaves_the_network_of_the_others_in_float32():
     cases = {case.facts["form"]: case for case in network_cases(["efficient_capsnet"], 1, "cpu")}
     for form in (BFLOAT16, STEP):
         cases[form].prepare()()
-    lower, plain = Trained("capsnet", 1, "cpu", "bfloat16"), Trained("capsnet", 1, "cpu")
+    lower, plain = Trained("capsnet", 1, "cpu", bfloat16=True), Trained("capsnet", 1, "cpu")
     assert [type(m) for m in lower.model.modules()] != [type(m) for m in plain.model.modules()]
 
 
