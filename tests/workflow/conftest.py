@@ -1,14 +1,24 @@
 import pytest
+from filelock import FileLock
 from projects import Project
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory) -> Project:
-    """A project whose study has run; not to be changed, but copied."""
-    project = Project.create(tmp_path_factory.mktemp("finished"))
-    done = project.snakemake()
-    assert done.returncode == 0, done.output
-    project.said = done.output
+def finished(tmp_path_factory, worker_id) -> Project:
+    """A project whose study has run; not to be changed, but copied. The processes of one test session share it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "finished"
+    said = folder / "said.txt"
+    with FileLock(f"{folder}.lock"):
+        if said.exists():
+            project = Project(folder)
+        else:
+            folder.mkdir()
+            project = Project.create(folder)
+            done = project.snakemake()
+            assert done.returncode == 0, done.output
+            said.write_text(done.output)
+    project.said = said.read_text()
     return project
 
 

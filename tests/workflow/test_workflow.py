@@ -1,5 +1,6 @@
 import json
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -308,9 +309,9 @@ def test_the_shipped_studies_can_be_planned(project, study, trainings):
 
 @pytest.mark.slow
 def test_a_dry_run_of_the_papers_study_takes_seconds(project):
-    start = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     assert "train" in project.snakemake("--dry-run", "--quiet", "host", study="configs/paper.yaml").output
-    assert time.perf_counter() - start < 15  # 5 s on an idle machine
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 20  # of a processor, however busy
 
 
 @pytest.mark.slow

@@ -1,4 +1,3 @@
-import time
 
 import numpy as np
 import pytest
@@ -66,11 +65,9 @@ def test_no_image_is_in_both_splits(splits):
     assert not train & test
 
 
-def test_second_read_is_fast_and_equal(splits, monkeypatch):
+def test_a_second_read_renders_nothing_and_is_equal(splits, monkeypatch):
     monkeypatch.setattr(toynorb, "render", lambda *_: pytest.fail("rendered again"))
-    begin = time.perf_counter()
     again = toynorb.read(NOWHERE, "train", options=ONE)
-    assert time.perf_counter() - begin < 2
     assert (again.images == splits["train"].images).all()
     assert (again.labels == splits["train"].labels).all()
     assert all((again.factors[name] == splits["train"].factors[name]).all() for name in NAMES)
