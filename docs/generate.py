@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from claimed import claimed
-from findings import found, named, results, summary, table
+from contrasted import contrasts, effects
+from findings import found, results, summary, table
 from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -197,51 +198,6 @@ def bench(reference: Path, study: str) -> str:
     return (reference / study / "bench.md").read_text(encoding="utf-8").strip()
 
 
-def contrasts(reference: Path, study: str, *families: str) -> str:
-    """Return the committed contrasts of a study, of all families or some: a row each, a column per experiment."""
-    import pandas as pd
-
-    from capsbench.analysis.contrasts import SIGNIFICANT
-    from capsbench.study import catalogue
-
-    found = pd.read_csv(reference / study / "tables" / "contrasts.csv", keep_default_na=False, na_values=[""])
-    if missing := set(families) - set(found["family"]):
-        raise ValueError(f"no family of contrasts {sorted(missing)[0]}")
-    shown = found[found["family"].isin(families or found["family"])]
-    files = {row.data_set: row.unofficial if isinstance(row.unofficial, str) else "" for row in shown.itertuples()}
-    columns = {name: named(catalogue()[name].title, said) for name, said in files.items()}
-    rows = [["error of the first minus that of the second", *columns.values()]]
-    for contrast, cells in shown.groupby("contrast", sort=False):
-        row = [str(contrast)]
-        for data_set in columns:
-            here = cells[cells["data_set"] == data_set]
-            row.append("" if here.empty else _difference(here.iloc[0], SIGNIFICANT))
-        rows.append(row)
-    counts = " or ".join(map(str, sorted(set(shown["n"]))))
-    words = shown.reindex(columns=["contrast", "dropped", "stuck"]).astype(object).fillna("")
-    left_out = [f"{row.contrast}: {row.dropped}" for row in words.itertuples() if row.dropped]
-    remarks = dict.fromkeys([*left_out, *filter(None, words["stuck"])])
-    below = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in remarks)
-    return (
-        f"{table(rows)}\n\nPoints of test error, negative where the first is better: mean over {counts} seeds paired, "
-        "with the 95 % t interval, which is about seeds and not about other training or test images. Bold: zero lies "
-        f"outside the interval, also after Holm's correction within the contrast's family, and no side stayed at "
-        f"chance.{below}"
-    )
-
-
-def _difference(row: Any, significant: float) -> str:
-    from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
-    from capsbench.analysis.tables.text import with_minus_signs
-
-    if row["low"] != row["low"]:
-        return with_minus_signs(str(row["shows"]))
-    mean = number(row["mean"], digits_for(row["low"], row["high"]))
-    text = f"{mean} {interval_of_difference(row['low'], row['high'])}"
-    learnt = not isinstance(row.get("stuck"), str)  # no side stayed at chance: nothing is read back as nan
-    return f"**{text}**" if learnt and row["p_holm"] < significant and not row["low"] <= 0 <= row["high"] else text
-
-
 BLOCKS: dict[str, Callable[..., str]] = {
     "options": options,
     "disputed": disputed,
@@ -254,6 +210,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "table": committed_table,
     "bench": bench,
     "contrasts": contrasts,
+    "effects": effects,
     "claimed": claimed,
 }
 

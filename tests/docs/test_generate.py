@@ -331,6 +331,31 @@ def test_contrasts_are_bold_where_their_interval_and_holm_leave_out_zero(referen
         generate.contrasts(reference, "tiny", "c")
 
 
+def test_effects_are_said_where_they_hold_and_the_others_are_listed(reference):
+    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial,stuck\n"
+    (reference / "tiny/tables/contrasts.csv").write_text(
+        columns
+        + "a,one,digits,worse on both,5,1.0,0.5,1.5,0.01,higher,,\n"
+        + "a,two,mnist,worse on both,5,0.3,0.2,0.4,0.01,higher,,\n"
+        + "a,one,digits,better on one,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
+        + "a,two,mnist,better on one,5,0.3,-0.2,0.8,0.4,no difference,,\n"
+        + "a,one,digits,turned,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
+        + "a,two,mnist,turned,5,0.3,0.2,0.4,0.01,higher,,\n"
+        + "a,one,digits,after Holm,5,-1.0,-1.9,-0.1,0.06,not shown,,\n"
+        + "a,one,digits,at chance,5,50.0,49.0,51.0,0.01,higher,,x stayed at chance\n"
+        + "a,one,digits,equal,5,0.0,,,,equal in every seed,,\n"
+        + "a,one,digits,two seeds,2,0.2,,,,too few seeds,,\n"
+    )
+    text = generate.effects(reference, "tiny")
+    assert text.startswith("**6 options, 5 seeds on handwritten digits of scikit-learn and MNIST.**"), text
+    higher, lower, turned, none = (part.splitlines() for part in text.split(":\n\n")[1:])
+    digits = "on handwritten digits of scikit-learn"
+    assert higher[:-2] == [f"- worse on both: +1.00 [+0.50, +1.50] {digits}, +0.30 [+0.20, +0.40] on MNIST"]
+    assert lower[:-2] == [f"- better on one: −1.00 [−1.50, −0.50] {digits}; not shown on MNIST"]
+    assert turned[:-2] == [f"- turned: −1.00 [−1.50, −0.50] {digits}, +0.30 [+0.20, +0.40] on MNIST"]
+    assert none == ["- after Holm", "- at chance", "- equal"]
+
+
 def test_what_papers_say_stands_beside_the_default(reference):
     text = generate.disputed(reference, "loss")
     assert "| `spread` | `schedule` | `linear` | linear, 0.2 to 0.9 during training | sigmoid" in text

@@ -1,0 +1,105 @@
+"""Contrasts of a study, as a table and as what they show. Used by docs/generate.py."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from findings import FEWEST, named, table
+
+from capsbench.analysis.contrasts import SIGNIFICANT, digits_for, interval_of_difference, number
+from capsbench.analysis.tables.text import with_minus_signs
+from capsbench.study import catalogue
+
+
+def contrasts(reference: Path, study: str, *families: str) -> str:
+    """Return the committed contrasts of a study, of all families or some: a row each, a column per experiment."""
+    found = _read(reference, study)
+    if missing := set(families) - set(found["family"]):
+        raise ValueError(f"no family of contrasts {sorted(missing)[0]}")
+    shown = found[found["family"].isin(families or found["family"])]
+    columns = _titles(shown)
+    rows = [["error of the first minus that of the second", *columns.values()]]
+    for contrast, cells in shown.groupby("contrast", sort=False):
+        row = [str(contrast)]
+        for data_set in columns:
+            here = cells[cells["data_set"] == data_set]
+            row.append("" if here.empty else _difference(here.iloc[0]))
+        rows.append(row)
+    words = shown.reindex(columns=["contrast", "dropped", "stuck"]).astype(object).fillna("")
+    left_out = [f"{row.contrast}: {row.dropped}" for row in words.itertuples() if row.dropped]
+    remarks = dict.fromkeys([*left_out, *filter(None, words["stuck"])])
+    below = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in remarks)
+    return (
+        f"{table(rows)}\n\nPoints of test error, negative where the first is better: mean over {_seeds(shown)} seeds "
+        "paired, with the 95 % t interval, which is about seeds and not about other training or test images. Bold: "
+        "zero lies outside the interval, also after Holm's correction within the contrast's family, and no side stayed "
+        f"at chance.{below}"
+    )
+
+
+def _difference(row: Any) -> str:
+    if row["low"] != row["low"]:
+        return with_minus_signs(str(row["shows"]))
+    mean = number(row["mean"], digits_for(row["low"], row["high"]))
+    text = f"{mean} {interval_of_difference(row['low'], row['high'])}"
+    return f"**{text}**" if _is_shown(row) else text
+
+
+def _is_shown(row: Any) -> bool:
+    """Tell whether a difference holds after Holm's correction, and no side stayed at chance."""
+    learnt = not isinstance(row.get("stuck"), str)  # nothing is read back as nan
+    return learnt and bool(row["p_holm"] < SIGNIFICANT and not row["low"] <= 0 <= row["high"])
+
+
+def effects(reference: Path, study: str) -> str:
+    """Say which options of a study of ablations had an effect, data set by data set, and which had none that showed."""
+    found = _read(reference, study)
+    tested = found[found["n"] >= FEWEST]
+    titles = _titles(tested)
+    shown, others = [], []
+    for contrast, cells in tested.groupby("contrast", sort=False):
+        rows = cells.to_dict("records")
+        clear = [row for row in rows if _is_shown(row)]
+        if not clear:
+            others.append(str(contrast))
+            continue
+        where = ", ".join(f"{_difference(row).strip('*')} on {titles[row['data_set']]}" for row in clear)
+        rest = [titles[row["data_set"]] for row in rows if row not in clear]
+        shown.append((_direction(clear), f"- {contrast}: {where}{f'; not shown on {_listed(rest)}' if rest else ''}"))
+    count = f"**{tested['contrast'].nunique()} options, {_seeds(tested)} seeds on {_listed(list(titles.values()))}.**"
+    return "\n\n".join([count, *_lists(shown), *_list("No effect that these seeds could show", others)])
+
+
+def _lists(shown: list[tuple[str, str]]) -> Iterator[str]:
+    for direction in ("A higher error", "A lower error", "Higher on one, lower on another"):
+        if lines := [line for said, line in shown if said == direction]:
+            yield f"{direction}:\n\n" + "\n".join(lines)
+
+
+def _list(title: str, names: list[str]) -> list[str]:
+    return [f"{title}:\n\n" + "\n".join(f"- {name}" for name in names)] if names else []
+
+
+def _direction(rows: list[Any]) -> str:
+    if all(row["mean"] > 0 for row in rows):
+        return "A higher error"
+    return "A lower error" if all(row["mean"] < 0 for row in rows) else "Higher on one, lower on another"
+
+
+def _read(reference: Path, study: str) -> pd.DataFrame:
+    return pd.read_csv(reference / study / "tables" / "contrasts.csv", keep_default_na=False, na_values=[""])
+
+
+def _titles(found: pd.DataFrame) -> dict[str, str]:
+    """Return the titles of the data sets, with what files are not the official ones."""
+    files = {row.data_set: row.unofficial if isinstance(row.unofficial, str) else "" for row in found.itertuples()}
+    return {name: named(catalogue()[name].title, said) for name, said in files.items()}
+
+
+def _seeds(found: pd.DataFrame) -> str:
+    return " or ".join(map(str, sorted(set(found["n"]))))
+
+
+def _listed(parts: list[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
