@@ -1,7 +1,10 @@
-"""Differences between variants at equal seeds, a row per contrast, grouped by family, a panel per experiment."""
+"""Differences between variants at equal seeds, a row per contrast, grouped by family, a panel per experiment.
+
+Many contrasts fill a page, with the panels side by side.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -21,13 +24,24 @@ from capsbench.analysis.contrasts import (
     is_shown,
     number,
 )
-from capsbench.analysis.plots.forest import Row, draw_forest, forest_height, order_of
-from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of
-from capsbench.analysis.plots.style import INK, QUIET, styled
+from capsbench.analysis.plots.forest import (
+    NAMES_BESIDE,
+    Row,
+    beside_height,
+    draw_beside,
+    draw_forest,
+    forest_height,
+    order_of,
+)
+from capsbench.analysis.plots.panels import LINE, Panel, lay_out, nothing, title_of, wrapped
+from capsbench.analysis.plots.style import INK, PAGE, QUIET, styled
 from capsbench.analysis.published_values import read_published
 from capsbench.study import Data, Plan
 
 DEFAULT_MARGIN = 0.1  # points, where no paper has a value
+MANY = 25  # contrasts, which below one another would be a strip longer than a page
+_MOST_BESIDE = 3  # panels
+_TITLE = 16.0  # letters in an inch
 _COMPARED = ("same", "better", "worse", "undecided")
 
 
@@ -40,13 +54,16 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
     if not table["n"].any():
         return nothing("no seed with results of both variants of a contrast")
     there = cells(plan, runs)
+    margins = {
+        name: margin_of(plan.data[name], [cell for cell in there if cell.experiment == name])
+        for name in order_of(table, "experiment")
+    }
+    if len(margins) <= _MOST_BESIDE and len(table.drop_duplicates(["family", "contrast"])) >= MANY:
+        return _beside(plan, table, margins, runs)
     panels, layouts = [], []
-    for experiment in order_of(table, "experiment"):
-        margin = margin_of(plan.data[experiment], [cell for cell in there if cell.experiment == experiment])
+    for experiment, margin in margins.items():
         layouts.append(_rows(plan, table[table["experiment"] == experiment], margin))
-        title = title_of(plan, experiment, runs)
-        if any(row.margin for row in layouts[-1]):
-            title += f"\nband: ±{margin.points:g} points, {margin.source}"
+        title = "\n".join([title_of(plan, experiment, runs), *_band(margin, layouts[-1])])
         panels.append(Panel(title, forest_height(layouts[-1]), below=0.24))
     legend = _legend(any(row.margin for row in chain(*layouts)))
     panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=legend)
@@ -56,6 +73,47 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
         draw_forest(axis, layout)
     axes[-1][0].set_xlabel("difference in test error (points), first minus second;\nleft of 0: the first is better")
     return figure
+
+
+def _beside(plan: Plan, table: pd.DataFrame, margins: Mapping[str, "Margin"], runs: pd.DataFrame) -> Figure:
+    """Draw the panels side by side; an experiment without a contrast has an empty row there."""
+    layouts = []
+    for experiment, margin in margins.items():
+        own = table[table["experiment"] == experiment].set_index(["family", "contrast"], drop=False)
+        rows = []
+        for family in order_of(table, "family"):
+            rows.append(Row(family_title(plan, family), heading=True))
+            for name in order_of(table[table["family"] == family], "contrast"):
+                found = own.loc[[(family, name)]].itertuples() if (family, name) in own.index else []
+                rows += [_row(contrast, margin) for contrast in found] or [Row(name, quiet=True)]
+        layouts.append(rows)
+    letters = round(_TITLE * (PAGE - NAMES_BESIDE) / len(layouts))
+    titles = [
+        wrapped("\n".join([title_of(plan, name, runs), *_band(margin, rows, brief=True)]), letters)
+        for (name, margin), rows in zip(margins.items(), layouts, strict=True)
+    ]
+    legend = _legend(any(row.margin for row in chain(*layouts)))
+    above = LINE * max(map(len, titles)) + 0.07
+    panel = Panel("", beside_height(layouts[0]), below=0.34, legend=legend, above=above)
+    note = (
+        "Difference in test error at equal seeds, the first minus the second: left of 0 the first is better. An arrow: "
+        "goes on beyond the panel."
+    )
+    figure, (axes,) = lay_out([panel], len(layouts), left=NAMES_BESIDE, gap=0.12, note=note, width=PAGE)
+    draw_beside(axes, layouts)
+    for axis, title in zip(axes, titles, strict=True):
+        axis.annotate(
+            "\n".join(title), (0, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", fontweight="bold",
+            linespacing=1.15,
+        )  # fmt: skip
+        axis.set_xlabel("points")
+    return figure
+
+
+def _band(margin: "Margin", rows: Sequence[Row], brief: bool = False) -> list[str]:
+    """Say how wide the band is that counts as no difference, and unless `brief` what it rests on; nothing without."""
+    said = f"band: ±{margin.points:g} points" + ("" if brief else f", {margin.source}")
+    return [said] if any(row.margin for row in rows) else []
 
 
 @dataclass(frozen=True)

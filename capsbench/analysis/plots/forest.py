@@ -1,4 +1,8 @@
-"""Forest plots: a line of text and below it a stripe with an interval around a difference, for each row of a panel."""
+"""Forest plots: a row per difference, with its interval.
+
+In a column of a page a row is a line of text and a stripe below it. Many rows fill a page: there the text stands once,
+on the left of the stripes of all panels.
+"""
 
 import itertools
 import math
@@ -14,6 +18,8 @@ from capsbench.analysis.plots.style import FAINT, INK, QUIET, SMALL
 
 STRIPE = 1.15  # lines high
 _NAME, _NUMBERS = 34, 24  # letters
+NAMES_BESIDE = 2.85  # inches
+_NAME_BESIDE = 56  # letters
 _WIDEST = 2  # rows that reach this many times as far out as all others are cut, with an arrow
 _BAND = "0.87"
 
@@ -72,6 +78,37 @@ def draw_forest(axis: Any, rows: Sequence[Row]) -> None:
         place += _height(row)
 
 
+def beside_height(rows: Sequence[Row]) -> float:
+    """Return the inches that rows need whose text stands beside their stripes."""
+    return LINE * (0.5 + sum(_height_beside(row) for row in rows))
+
+
+def draw_beside(axes: Sequence[Any], rows: Sequence[Sequence[Row]]) -> None:
+    """Draw panels side by side, with the names of the rows once, on their left.
+
+    Args:
+        axes: of the panels.
+        rows: of each panel, equal but for their differences.
+    """
+    for axis, own in zip(axes, rows, strict=True):
+        limits = forest_limits(own)
+        axis.set(xlim=limits, ylim=(0.5 + sum(map(_height_beside, own)), 0), yticks=[])
+        axis.grid(visible=False)
+        place = 0.25
+        for row in own:
+            if axis is axes[0]:
+                style = {"fontweight": "bold"} if row.heading else {}
+                top = place + 0.3 * row.heading
+                axis.annotate(
+                    "\n".join(_names_beside(row)), (0, top), (6 - 72 * NAMES_BESIDE, 0), ha="left", va="top",
+                    xycoords=("axes fraction", "data"), textcoords="offset points", annotation_clip=False,
+                    fontsize=SMALL, linespacing=1.25, **style,
+                )  # fmt: skip
+            if row.extent:
+                _draw(axis, row, place, limits)
+            place += _height_beside(row)
+
+
 def forest_limits(rows: Sequence[Row]) -> tuple[float, float]:
     """Return the range of a panel: that of all points and intervals, but for fewer than half that dwarf the others."""
     extents = [[0.0, -row.margin, row.margin, *row.extent] for row in rows if row.extent]
@@ -93,6 +130,14 @@ def _height(row: Row) -> float:
     if row.heading:
         return row.lines + 0.35
     return row.lines + (STRIPE + 0.15 if row.extent else 0.3)
+
+
+def _names_beside(row: Row) -> list[str]:
+    return wrapped(row.name, _NAME_BESIDE)
+
+
+def _height_beside(row: Row) -> float:
+    return len(_names_beside(row)) + (0.35 if row.heading else STRIPE - 1)
 
 
 def _write(axis: Any, row: Row, place: float) -> None:

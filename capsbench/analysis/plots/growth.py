@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from capsbench.analysis.plots.panels import make_log, nothing, plain
-from capsbench.analysis.plots.style import FAINT, FONT, SMALL, styled
+from capsbench.analysis.plots.style import FAINT, FONT, PAGE, SMALL, styled
 
-WIDTH = 6.9  # inches: a page with two columns
 AXES = {
     "inputs": "input capsules",
     "parents": "output capsules",
@@ -42,13 +41,13 @@ def plot_growth(frame: pd.DataFrame) -> Figure:
     base = {axis: int(own[axis].dropna().mode().iloc[0]) for axis in AXES}  # each size is varied alone
     measures = [measure for measure in MEASURES if own[measure].notna().any()]
     height = _TOP + len(measures) * _HEIGHT + (len(measures) - 1) * _BETWEEN + _BOTTOM
-    figure = plt.figure(figsize=(WIDTH, height))
-    width = (WIDTH - _LEFT - _RIGHT - (len(AXES) - 1) * _GAP) / len(AXES)
+    figure = plt.figure(figsize=(PAGE, height))
+    width = (PAGE - _LEFT - _RIGHT - (len(AXES) - 1) * _GAP) / len(AXES)
     for row, measure in enumerate(measures):
         limits = _limits(own[measure].astype(float))
         bottom = height - _TOP - (row + 1) * _HEIGHT - row * _BETWEEN
         for column, axis in enumerate(AXES):
-            place = (_LEFT + column * (width + _GAP)) / WIDTH, bottom / height, width / WIDTH, _HEIGHT / height
+            place = (_LEFT + column * (width + _GAP)) / PAGE, bottom / height, width / PAGE, _HEIGHT / height
             panel = figure.add_axes(place, label=f"{row}.{column}")
             _draw(panel, own, axis, measure, base, limits)
             panel.set_ylabel(MEASURES[measure] if column == 0 else "")
@@ -86,7 +85,7 @@ def _draw(
     panel.set_ylim(*limits)
     make_log(panel, "x")
     make_log(panel, "y")
-    panel.set_xticks(values, _labels(values, panel.get_position().width * WIDTH))
+    panel.set_xticks(values, _labels(values, panel.get_position().width * PAGE))
     for name, look in _LOOKS.items():
         line = own[(own["name"] == name) & own[measure].notna()].sort_values(axis)
         if line.empty:

@@ -44,7 +44,12 @@ class Panel:
 
 
 def lay_out(
-    panels: Sequence[Panel], columns: int = 1, left: float = 0.42, gap: float = 0.42, note: str = ""
+    panels: Sequence[Panel],
+    columns: int = 1,
+    left: float = 0.42,
+    gap: float = 0.42,
+    note: str = "",
+    width: float = WIDTH,
 ) -> tuple[Figure, list[list[Any]]]:
     """Make a figure and the axes of its panels.
 
@@ -54,35 +59,36 @@ def lay_out(
         left: inches for what stands left of the first axes.
         gap: inches between axes side by side.
         note: stands below everything.
+        width: inches of the figure.
 
     Returns:
         The figure and, for each panel, its axes from left to right.
     """
-    notes = wrapped(note, LETTERS)
+    notes = wrapped(note, int(LETTERS * width / WIDTH))
     heights = [_head(panel) + panel.height + panel.below + _legend_height(panel) for panel in panels]
     total = sum(heights) + LINE * len(notes) + 2 * _EDGE
-    figure = plt.figure(figsize=(WIDTH, total))
-    width = (WIDTH - left - _RIGHT - gap * (columns - 1)) / columns
+    figure = plt.figure(figsize=(width, total))
+    each = (width - left - _RIGHT - gap * (columns - 1)) / columns
     rows: list[list[Any]] = []
     top = total - _EDGE
     for panel, height in zip(panels, heights, strict=True):
         title = "\n".join(wrapped(panel.title, LETTERS - 12))
-        figure.text(_EDGE / WIDTH, top / total, title, va="top", fontsize=FONT, fontweight="bold", linespacing=1.15)
+        figure.text(_EDGE / width, top / total, title, va="top", fontsize=FONT, fontweight="bold", linespacing=1.15)
         bottom = top - _head(panel) - panel.height
         rows.append(
             [
                 figure.add_axes(
-                    ((left + n * (width + gap)) / WIDTH, bottom / total, width / WIDTH, panel.height / total),
+                    ((left + n * (each + gap)) / width, bottom / total, each / width, panel.height / total),
                     label=f"{len(rows)}.{n}",
                 )
                 for n in range(columns)
             ]
         )
         if panel.legend:
-            _add_legend(figure, panel.legend, (bottom - panel.below) / total)
+            _add_legend(figure, panel.legend, (_EDGE / width, (bottom - panel.below) / total))
         top -= height
     if notes:
-        figure.text(_EDGE / WIDTH, _EDGE / total, "\n".join(notes), va="bottom", fontsize=SMALL, color=QUIET)
+        figure.text(_EDGE / width, _EDGE / total, "\n".join(notes), va="bottom", fontsize=SMALL, color=QUIET)
     return figure, rows
 
 
@@ -91,11 +97,11 @@ def _head(panel: Panel) -> float:
     return LINE * lines + (0.07 if lines else 0.0) + panel.above
 
 
-def _add_legend(figure: Figure, handles: Sequence[Any], top: float) -> None:
+def _add_legend(figure: Figure, handles: Sequence[Any], corner: tuple[float, float]) -> None:
     for shown in handles:
         shown.set_label("\n".join(wrapped(str(shown.get_label()), _LEGEND_LETTERS)))
     figure.legend(
-        handles=list(handles), loc="upper left", bbox_to_anchor=(_EDGE / WIDTH, top), ncols=_LEGEND_COLUMNS,
+        handles=list(handles), loc="upper left", bbox_to_anchor=corner, ncols=_LEGEND_COLUMNS,
         frameon=False, borderpad=0.2, borderaxespad=0, handlelength=2.6, columnspacing=1.0,
         labelspacing=0.25, handletextpad=0.5,
     )  # fmt: skip

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
-from capsbench.analysis.plots.growth import AXES, WIDTH, plot_growth
+from capsbench.analysis.plots.growth import AXES, PAGE, plot_growth
 
 BASE = {"inputs": 1152, "parents": 10, "iterations": 3, "batch": 64}
 VALUES = {
@@ -47,7 +47,7 @@ def test_a_panel_for_each_size_with_all_its_values(figure):
 
 
 def test_it_is_a_page_wide_with_text_that_can_be_read(figure):
-    assert figure.get_size_inches()[0] == WIDTH
+    assert figure.get_size_inches()[0] == PAGE
     texts = [text for text in _texts(figure) if text.get_text()]
     assert min(text.get_fontsize() for text in texts) >= 6
 

@@ -74,6 +74,21 @@ def _texts(figure):
                     yield tick.label1
 
 
+def test_many_contrasts_have_their_text_on_the_page_too(make_plan, write_run, figure_of):
+    variants = [f"capsnet-iterations{n}" for n in range(1, 9)]
+    pairs = "".join(
+        f'\n  - {{a: {a}, b: {b}, name: "variational Bayes, not dynamic routing of {a[-1]}, under loss {b[-1]}"}}'
+        for a, b in itertools.combinations(variants, 2)
+    )
+    grid = "capsnet: {model: capsnet, grid: {routing.iterations: [1, 2, 3, 4, 5, 6, 7, 8]}}"
+    plan = make_plan(f"{STUDY.split('variants:')[0]}variants:\n  {grid}\ncontrasts:\n f:{pairs}\n")
+    for number, run in enumerate(plan.runs):
+        write_run(run, error=20 + number % 7 + (50 if run.variant == variants[0] else 0), per_digit=0.5)
+    figure = figure_of(PLOTS["contrasts"], plan)
+    assert len(figure.axes) == 2
+    assert not list(_problems("contrasts", figure))
+
+
 def test_points_and_intervals_lie_within_their_axes_or_end_in_an_arrow(figures):
     for axis in [axis for figure in figures for axis in figure.axes]:
         (left, right), (bottom, top) = sorted(axis.get_xlim()), sorted(axis.get_ylim())

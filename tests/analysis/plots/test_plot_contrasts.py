@@ -37,7 +37,7 @@ def drawn(make_plan, write_run, figure_of):
     def draw(contrasts: str = "", study: str = STUDY, **ends):
         plan = make_plan(study + (f"contrasts: {contrasts}\n" if contrasts else ""))
         for run in plan.runs:
-            end = ends.get(run.variant.replace("-", "_"), ERRORS[run.variant])[run.seed]
+            end = (ends.get(run.variant.replace("-", "_")) or ERRORS[run.variant])[run.seed]
             if isinstance(end, float):
                 write_run(run, error=end)
             else:
@@ -55,8 +55,12 @@ def marks(axis, marker) -> list[list[float]]:
     return [list(line.get_xdata()) for line in axis.lines if line.get_marker() == marker]
 
 
+def named_lines(axis, label: str) -> list:
+    return [line for line in axis.lines if line.get_label() == label]
+
+
 def named(axis, label: str) -> list[list[float]]:
-    return [list(line.get_xdata()) for line in axis.lines if line.get_label() == label]
+    return [list(line.get_xdata()) for line in named_lines(axis, label)]
 
 
 def test_a_line_per_contrast_under_its_family_with_every_seed(drawn):
@@ -227,3 +231,49 @@ def test_an_experiment_that_has_not_run_is_an_empty_panel(make_plan, write_run, 
             write_run(run, error=ERRORS[run.variant][run.seed])
     later, digits = figure_of(plot_contrasts, plan).axes
     assert later.get_xlim() == (-1, 1) and digits.get_xlim() != (-1, 1)
+
+
+BESIDE = """\
+name: many
+seeds: [0, 1, 2]
+training: {epochs: 2}
+experiments:
+  digits: {data: {name: digits, validation_images: 100}, variants: [capsnet, cnn]}
+  pairs: {data: {name: multidigits, validation_images: 100}, variants: [capsnet]}
+variants:
+  capsnet: {model: capsnet, label: CapsNet, grid: {routing.iterations: [1, 2, 3, 4, 5, 6, 7, 8]}}
+  cnn: {model: cnn_matched}
+contrasts:
+  of_iterations:
+"""
+
+
+def beside(number):
+    """The contrasts of a study with so many of them in one family, and one that an experiment does not have."""
+    pairs = list(itertools.combinations(range(1, 9), 2))
+    lines = [
+        f'    - {{a: capsnet-iterations{a}, b: capsnet-iterations{b}, name: "number {n}"}}'
+        for n, (a, b) in enumerate(pairs[:number])
+    ]
+    return BESIDE + "\n".join(lines) + '\n  size:\n    - {a: cnn, b: capsnet-iterations3, name: "a CNN"}\n'
+
+
+def test_many_contrasts_stand_side_by_side_with_their_names_once(drawn):
+    ends = {f"capsnet_iterations{n}": [9.0 - n, 10.0 - n, 11.0 - n] for n in range(1, 9)}
+    left, right = drawn(study=beside(28), **ends).axes
+    names = [*(f"number {n}" for n in range(28)), "a CNN"]
+    assert [text for text in texts_of(left) if text in names] == names
+    assert not set(texts_of(right)) & set(names)
+    assert left.get_ylim() == right.get_ylim()
+    rows_left, rows_right = ([line.get_ydata()[0] for line in named_lines(axis, "guide")] for axis in (left, right))
+    assert len(rows_left) == 29
+    assert rows_right == rows_left[:28]  # the last one is not compared on pairs
+    assert marks(left, "D")[0] == pytest.approx([1.0])
+    assert marks(left, "D")[-1] == pytest.approx([1.7 - 7.0])
+
+
+def test_few_contrasts_stand_below_one_another(drawn):
+    ends = {f"capsnet_iterations{n}": [9.0 - n, 10.0 - n, 11.0 - n] for n in range(1, 9)}
+    figure = drawn(study=beside(5), **ends)
+    assert figure.get_size_inches()[0] < 4
+    assert "number 0" in texts_of(figure.axes[1])
