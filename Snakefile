@@ -14,7 +14,7 @@ if Path(workflow.basedir, "capsbench").is_dir():
 from snakemake.logging import logger
 from snakemake.utils import min_version
 
-from capsbench.analysis.tables import table_names
+from capsbench.analysis.table_names import table_names
 from capsbench.cli.worker import start_worker
 from capsbench.data import data_root
 from capsbench.data.prepare import is_outdated

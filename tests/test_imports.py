@@ -76,6 +76,14 @@ def test_mlflow_is_imported_only_when_a_run_is_tracked(tmp_path, tracking, mlflo
     assert found & {"capsbench.run.train", "mlflow"} == {"capsbench.run.train"} | mlflow
 
 
+def test_the_workflow_starts_without_what_tables_and_plots_need(tmp_path):
+    lines = (ROOT / "Snakefile").read_text(encoding="utf-8").splitlines()
+    own = [line for line in lines if line.startswith("from capsbench.")]
+    assert len(own) > 10
+    found = loaded_by("\n".join(own), tmp_path)
+    assert found & {"capsbench.study", "pandas", "scipy", "matplotlib", "mlflow"} == {"capsbench.study"}
+
+
 def test_the_walk_finds_the_package():
     assert {"capsbench", "capsbench.run.train", "capsbench.routing", "capsbench.registry"} <= MODULES.keys()
 

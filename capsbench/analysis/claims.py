@@ -12,13 +12,13 @@ from capsbench.analysis.attacked import attack_text, error_of_choice, under_atta
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.contrasts import SIGNIFICANT, compare, p_value
 from capsbench.analysis.measures import Measures
-from capsbench.analysis.published import claims, deviations
+from capsbench.analysis.published import claims, deviations, is_side
 from capsbench.analysis.published_format import read_file
 from capsbench.analysis.published_values import TEST_IMAGES_IN_MARGIN, Network, Published, PublishedClaim
 from capsbench.analysis.statistics import FEWEST, holm
 from capsbench.analysis.verdicts import ENDED
 from capsbench.registry import flat_options
-from capsbench.study import Contrast, Plan, Run
+from capsbench.study import Contrast, Plan
 
 NEITHER = "its networks are not here"  # why a claim is not tested
 Here = Literal["as claimed", "the opposite", "undecided", ""]
@@ -120,34 +120,6 @@ def _pairs(claim: PublishedClaim, there: Sequence[Cell]) -> list[tuple[Cell, Cel
         if candidates:
             found.append(min(candidates, key=lambda pair: _distance(*pair)))
     return found
-
-
-def is_side(run: Run, published: Published | None, network: Network) -> bool:
-    """Tell whether a run is one of the network of a claim, under its protocol or another.
-
-    Args:
-        run: one of ours.
-        published: its counterpart.
-        network: a side of the claim.
-    """
-    if network.value is not None:
-        return published is not None and _is_row(published, network.value)
-    protocol = read_file().protocols[network.protocol]
-    data, ours = run.data, flat_options(run.options)
-    task = data.options.model_dump()
-    return (
-        run.model == network.model
-        and data.facts.paper == protocol.data_set
-        and all(task.get(name) == value for name, value in protocol.task.items())
-        and all(ours.get(name, name) == value for name, value in flat_options(network.options).items())
-    )
-
-
-def _is_row(published: Published, value: Published) -> bool:
-    """Tell whether the counterpart of a run is a value, or, under attack, what was attacked."""
-    if value.attack is None:
-        return published.id == value.id
-    return all(getattr(published, fact) == getattr(value, fact) for fact in ("model", "protocol", "options"))
 
 
 def _distance(a: Cell, b: Cell) -> int:

@@ -5,11 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 from capsbench.analysis.published_format import Protocol, read_file
-from capsbench.analysis.published_values import Published, claims, read_published, rows_without_models
+from capsbench.analysis.published_values import Network, Published, claims, read_published, rows_without_models
 from capsbench.registry import LOSSES, MODELS, flat_options
 from capsbench.study import Data, Plan, Run, catalogue, default_training
 
-__all__ = ["PUBLISHED_IN", "Published", "claims", "counterpart", "deviations", "read_published", "rows_without_models"]
+__all__ = [
+    "PUBLISHED_IN",
+    "Published",
+    "claims",
+    "counterpart",
+    "deviations",
+    "is_side",
+    "read_published",
+    "rows_without_models",
+]
 
 # table of ours -> "paper table"s of published.yaml whose values stand in it
 PUBLISHED_IN = {
@@ -60,6 +69,34 @@ def counterpart(run: Run, tables: tuple[str, ...]) -> Published | None:
     published = max(found, key=lambda value: len(flat_options(value.options)))  # the first of equals
     remarks = _remarks(run, published)
     return replace(published, caveats=(*published.caveats, *remarks)) if remarks else published
+
+
+def is_side(run: Run, published: Published | None, network: Network) -> bool:
+    """Tell whether a run is one of the network of a claim, under its protocol or another.
+
+    Args:
+        run: one of ours.
+        published: its counterpart.
+        network: a side of the claim.
+    """
+    if network.value is not None:
+        return published is not None and _is_row(published, network.value)
+    protocol = read_file().protocols[network.protocol]
+    data, ours = run.data, flat_options(run.options)
+    task = data.options.model_dump()
+    return (
+        run.model == network.model
+        and data.facts.paper == protocol.data_set
+        and all(task.get(name) == value for name, value in protocol.task.items())
+        and all(ours.get(name, name) == value for name, value in flat_options(network.options).items())
+    )
+
+
+def _is_row(published: Published, value: Published) -> bool:
+    """Tell whether the counterpart of a run is a value, or, under attack, what was attacked."""
+    if value.attack is None:
+        return published.id == value.id
+    return all(getattr(published, fact) == getattr(value, fact) for fact in ("model", "protocol", "options"))
 
 
 def deviations(run: Run, published: Published, plan: Plan | None = None) -> list[str]:

@@ -151,7 +151,7 @@ def clean(study: str, orphans: bool, yes: bool, results: Path) -> None:
 
     Example: capsbench clean quick --orphans
     """
-    from capsbench.analysis.tables import table_names
+    from capsbench.analysis.table_names import table_names
     from capsbench.run.cleaning import found_orphans, refuse_running, remove, size
     from capsbench.run.owner import check_owner
 

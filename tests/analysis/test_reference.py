@@ -13,7 +13,7 @@ from capsbench.analysis.collect import collect, read_runs, write_runs
 from capsbench.analysis.correct_bits import read_correct
 from capsbench.analysis.plots import NEED_RUN_FOLDERS
 from capsbench.analysis.reference import read_reference, redraw, write_reference
-from capsbench.analysis.tables import table_names
+from capsbench.analysis.table_names import table_names
 from capsbench.cli.commands import main
 from capsbench.errors import InputError
 

@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from capsbench.analysis.claims import is_side
 from capsbench.analysis.correct_bits import Correct
 from capsbench.analysis.measures import Measures
-from capsbench.analysis.published import PUBLISHED_IN, claims, counterpart
+from capsbench.analysis.table_names import is_measured, table_names
 from capsbench.analysis.tables.claimed import claims_table
 from capsbench.analysis.tables.contrasts import contrasts_table
 from capsbench.analysis.tables.costs import cost_table, routings_table
 from capsbench.analysis.tables.latex import latex
 from capsbench.analysis.tables.markdown import markdown
-from capsbench.analysis.tables.measured import is_measured, measured_names, measured_table
-from capsbench.analysis.tables.methods import routing_of
+from capsbench.analysis.tables.measured import measured_table
 from capsbench.analysis.tables.model import Table
 from capsbench.analysis.tables.overview import coverage_table, summary_table
 from capsbench.analysis.tables.own import own_table
@@ -41,21 +39,6 @@ _MADE: dict[str, Callable[[Source], Table]] = {
     "summary": summary_table,
     "coverage": coverage_table,
 }
-
-
-def table_names(plan: Plan) -> list[str]:
-    """Return the names of the tables that a study gets, before anything has run.
-
-    Those that the study names and its own ones; if it names none, all that have something to show. Contrasts, which a
-    study switches off with `contrasts: {}`, are always among them, and so are those of protocols.
-    """
-    asked = plan.study.tables
-    own = [table for table in asked or [] if isinstance(table, OwnTable)]
-    named = [table for table in asked or [] if isinstance(table, str)]
-    chosen = bool(named) or asked == []
-    contrasts = ["contrasts"] if plan.contrasts else []
-    names = [*named, *(name for name in contrasts if name not in named)] if chosen else _with_something_to_show(plan)
-    return [*names, *measured_names(plan), *(table.name for table in own)]
 
 
 def build_tables(
@@ -106,20 +89,3 @@ def _built(name: str, source: Source) -> Table:
     if name in own:
         return own_table(own[name], source)
     return measured_table(name, source) if is_measured(name) else _MADE[name](source)
-
-
-def _with_something_to_show(plan: Plan) -> list[str]:
-    runs = {(run.experiment, run.variant): run for run in reversed(plan.runs)}.values()
-    values = [(run, counterpart(run, PUBLISHED_IN[run.table])) for run in runs]
-    sides = [side for claim in claims() if claim.attack is None for side in (claim.first, claim.second)]
-    there = {
-        **dict.fromkeys(plan.tables, True),
-        "claims": any(is_side(run, value, side) for run, value in values for side in sides),
-        "contrasts": bool(plan.contrasts),
-        "test_items": True,
-        "routings": any(routing_of(run)[0] is not None for run in runs),
-        "cost": True,
-        "summary": len(plan.data) > 1,
-        "coverage": any(value is not None for _, value in values),
-    }
-    return [name for name in _MADE if there.get(name)]

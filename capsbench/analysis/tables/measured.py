@@ -10,24 +10,12 @@ import pandas as pd
 from capsbench.analysis.cells import Cell
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.statistics import summarise
+from capsbench.analysis.table_names import MEASURED
 from capsbench.analysis.tables.model import Grid, Row, Table, grid
 from capsbench.analysis.tables.overview import headings
 from capsbench.analysis.tables.source import Source
 from capsbench.analysis.tables.text import MISSING, error_text
 from capsbench.registry import PROTOCOLS
-from capsbench.study import Plan
-
-_PREFIX = "protocol-"  # of the names of these tables: a protocol may be called as another table is
-
-
-def measured_names(plan: Plan) -> list[str]:
-    """Return the names of the tables of a study's protocols."""
-    return [f"{_PREFIX}{name}" for name in plan.study.protocols if PROTOCOLS[name].facts.get("shows")]
-
-
-def is_measured(name: str) -> bool:
-    """Tell whether a table is that of a protocol."""
-    return name.startswith(_PREFIX)
 
 
 def measured_table(table: str, source: Source) -> Table:
@@ -37,7 +25,7 @@ def measured_table(table: str, source: Source) -> Table:
         table: its name.
         source: the study, its runs and what the protocols found.
     """
-    name = table.removeprefix(_PREFIX)
+    name = table.removeprefix(MEASURED)
     protocol, measures = PROTOCOLS[name], source.measures
     shows: Mapping[str, str] = protocol.facts["shows"]
     heads = headings(source)

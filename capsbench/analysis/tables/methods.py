@@ -1,5 +1,6 @@
 """Names for the method of a run in a table: network, routing, reconstruction."""
 
+from capsbench.analysis.table_names import chosen_routing
 from capsbench.analysis.tables.text import MISSING
 from capsbench.registry import LOSSES, MODELS, ROUTINGS
 from capsbench.study import Run
@@ -15,7 +16,7 @@ def method_name(run: Run) -> str:
     if run.model == "matrix_capsnet":  # the rows of H18's Table 1 differ in these
         coordinates = "with" if run.options["coordinate_addition"] else "no"
         return f"{title} ({run.options['pose']} pose, {loss_title} loss, {coordinates} coordinates)"
-    routing = _routing(run)
+    routing = chosen_routing(run)
     papers = ROUTINGS[routing].facts.get("loss") if routing else None
     if routing and papers not in (None, loss["name"]):
         return f"{title} ({loss_title} loss; {ROUTINGS[routing].title}'s paper: {LOSSES[papers].title})"
@@ -25,7 +26,7 @@ def method_name(run: Run) -> str:
 def routing_name(run: Run) -> str:
     """Return the number of iterations, as S17's column has it, with the title of a routing that was chosen."""
     group = run.options.get("routing")
-    name, iterations = _routing(run), (run.options if group is None else group).get("iterations")
+    name, iterations = chosen_routing(run), (run.options if group is None else group).get("iterations")
     if name is None:
         return MISSING
     if iterations and group and name == _default(run, "routing"):
@@ -42,17 +43,10 @@ def reconstructs(run: Run) -> str:
 
 def routing_of(run: Run) -> tuple[str | None, int | None]:
     """Return the title of a network's routing and its iterations; None for a network or a routing without."""
-    group, name = run.options.get("routing"), _routing(run)
+    group, name = run.options.get("routing"), chosen_routing(run)
     if name is None:
         return None, None
     return ROUTINGS[name].title, (run.options if group is None else group).get("iterations")
-
-
-def _routing(run: Run) -> str | None:
-    """Return the name of the routing: an option, or the network's own; None for a network without one."""
-    group = run.options.get("routing")
-    name: str | None = group["name"] if group else MODELS[run.model].facts.get("routing")
-    return name
 
 
 def _default(run: Run, group: str) -> str:

@@ -13,7 +13,8 @@ from hand_made import all_but, leave_items
 from capsbench.analysis.collect import collect
 from capsbench.analysis.correct_bits import Correct, read_predictions
 from capsbench.analysis.resampling import cluster_difference, cluster_interval
-from capsbench.analysis.tables import build_table, table_names, write_table
+from capsbench.analysis.table_names import table_names
+from capsbench.analysis.tables import build_table, write_table
 from capsbench.run.folder import RunFolder
 from capsbench.study import catalogue
 

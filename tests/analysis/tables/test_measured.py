@@ -6,7 +6,8 @@ from capsbench.analysis.collect import collect
 from capsbench.analysis.plots import write_plots
 from capsbench.analysis.plots.measured import plot_measured
 from capsbench.analysis.plots.values import plot_values
-from capsbench.analysis.tables import build_tables, table_names
+from capsbench.analysis.table_names import table_names
+from capsbench.analysis.tables import build_tables
 from capsbench.analysis.tables.measured import spread_text
 from capsbench.analysis.tables.text import MISSING
 

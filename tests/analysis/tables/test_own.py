@@ -7,7 +7,7 @@ import pytest
 import yaml
 from conftest import text_of
 
-from capsbench.analysis.tables import table_names
+from capsbench.analysis.table_names import table_names
 from capsbench.errors import InputError
 
 TWO = """\

@@ -9,7 +9,8 @@ from conftest import text_of
 from studies import EVERY_DATA_SET, FULL, NOVEL, PAIRS, ours_of
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.tables import TABLES, build_table, table_names
+from capsbench.analysis.table_names import table_names
+from capsbench.analysis.tables import TABLES, build_table
 from capsbench.analysis.tables.paper import caption
 from capsbench.study.data_sets import Table
 
