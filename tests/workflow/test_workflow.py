@@ -299,19 +299,15 @@ def test_plain_snakemake_plans_the_quick_study(project):
         ("configs/ablations.yaml", 520),
         ("configs/cpu.yaml", 330),
         ("configs/fair.yaml", 105),
+        ("configs/diagnostics.yaml", 95),
         ("configs/paper.yaml", 265),
     ],
 )
-def test_the_shipped_studies_can_be_planned(project, study, trainings):
+def test_the_shipped_studies_are_planned_in_seconds(project, study, trainings):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     output = project.snakemake("--dry-run", "--quiet", "host", study=study).output
     assert re.search(rf"^train +{trainings}$", output, re.M)
-
-
-@pytest.mark.slow
-def test_a_dry_run_of_the_papers_study_takes_seconds(project):
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    assert "train" in project.snakemake("--dry-run", "--quiet", "host", study="configs/paper.yaml").output
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 20  # of a processor, however busy
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 30  # of a processor, however busy
 
 
 @pytest.mark.slow
