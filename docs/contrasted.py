@@ -98,7 +98,7 @@ def _titles(found: pd.DataFrame) -> dict[str, str]:
 
 
 def _seeds(found: pd.DataFrame) -> str:
-    return " or ".join(map(str, sorted(set(found["n"]))))
+    return " or ".join(map(str, sorted(set(found["n"]) - {0})))
 
 
 def _listed(parts: list[str]) -> str:
