@@ -58,7 +58,7 @@ def _counted(found: pd.DataFrame) -> str:
     counts = tested["here"].value_counts().to_dict()
     said = [f"{counts[word]} {word}" for word in ("as claimed", "the opposite", "undecided") if word in counts]
     claims = tested["claim"].nunique()
-    return f"**{claims} claims, {len(tested)} tests of them: {_listed(said)}.**"
+    return f"**{claims} claims, {len(tested)} tests of them: {listed(said)}.**"
 
 
 def _bullets(found: pd.DataFrame, word: str) -> str:
@@ -76,7 +76,8 @@ def _where(row: Any) -> str:
     return f"{_shown(row).split(': ')[1]} on {TITLES.get(row['experiment'], title)}"
 
 
-def _listed(parts: Sequence[str]) -> str:
+def listed(parts: Sequence[str]) -> str:
+    """Return "a, b and c"."""
     return ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
 
 

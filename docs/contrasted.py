@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from claimed import listed
 from findings import FEWEST, named, table
 
 from capsbench.analysis.contrasts import SIGNIFICANT, digits_for, interval_of_difference, number
@@ -66,8 +67,8 @@ def effects(reference: Path, study: str) -> str:
             continue
         where = ", ".join(f"{_difference(row).strip('*')} on {titles[row['data_set']]}" for row in clear)
         rest = [titles[row["data_set"]] for row in rows if row not in clear]
-        shown.append((_direction(clear), f"- {contrast}: {where}{f'; not shown on {_listed(rest)}' if rest else ''}"))
-    count = f"**{tested['contrast'].nunique()} options, {_seeds(tested)} seeds on {_listed(list(titles.values()))}.**"
+        shown.append((_direction(clear), f"- {contrast}: {where}{f'; not shown on {listed(rest)}' if rest else ''}"))
+    count = f"**{tested['contrast'].nunique()} options, {_seeds(tested)} seeds on {listed(list(titles.values()))}.**"
     return "\n\n".join([count, *_lists(shown), *_list("No effect that these seeds could show", others)])
 
 
@@ -99,7 +100,3 @@ def _titles(found: pd.DataFrame) -> dict[str, str]:
 
 def _seeds(found: pd.DataFrame) -> str:
     return " or ".join(map(str, sorted(set(found["n"]) - {0})))
-
-
-def _listed(parts: list[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
