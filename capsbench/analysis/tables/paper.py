@@ -40,7 +40,7 @@ TABLES = {
     name: PaperTable(title, source, PUBLISHED_IN[name])
     for name, title, source in (
         ("sabour-table1", "Test error on MNIST and on pairs of digits (S17, Table 1)", f"{_S17}, Table 1; {_LATER}"),
-        ("affnist", "Test error on affine digits at equal familiar error (S17, 5.2)", f"{_S17}, section 5.2"),
+        ("affnist", "Test error on affine digits (S17, 5.2)", f"{_S17}, section 5.2"),
         (
             "hinton-table1", "Test error on smallNORB (H18, Table 1)",
             f"{_H18}, Table 1, and {_S17}, section 7; {_LATER}",
