@@ -23,11 +23,13 @@ __all__ = ["__version__", "load_run", "load_study", "results"]
 _PACKAGES = ("data", "errors", "layers", "losses", "models", "registry", "routing", "study")
 
 
-def load_run(folder: str | PathLike[str]) -> "LoadedRun":
-    """Load a finished run from its folder.
+def load_run(folder: str | PathLike[str], run: str | None = None) -> "LoadedRun":
+    """Load a finished run from its folder, or from that of its study.
 
     Args:
-        folder: results/STUDY/runs/EXPERIMENT/VARIANT/seedN.
+        folder: results/STUDY/runs/EXPERIMENT/VARIANT/seedN; with `run`, results/STUDY, or STUDY alone in the folder
+            that has results/.
+        run: EXPERIMENT/VARIANT/seedN, for example "mnist/resnet20/seed0".
 
     Returns:
         The trained network in evaluation mode, its configuration, metrics, predictions and evaluations.
@@ -37,7 +39,7 @@ def load_run(folder: str | PathLike[str]) -> "LoadedRun":
     """
     from capsbench.run.load import load_run
 
-    return load_run(folder)
+    return load_run(folder, run)
 
 
 def load_study(study: str | PathLike[str]) -> "Plan":

@@ -126,6 +126,16 @@ def test_a_loaded_run_has_all_that_the_run_left(project):
     assert KEY in repr(run)
 
 
+def test_a_run_is_found_by_its_study_and_its_key(project):
+    wanted = capsbench.load_run(f"results/quick/runs/{KEY}").path.resolve()
+    for study in ("quick", "results/quick", project / "results/quick"):
+        assert capsbench.load_run(study, KEY).path.resolve() == wanted
+    with pytest.raises(InputError, match=f"no run '{KEY}0'; there is {KEY}$"):
+        capsbench.load_run("quick", f"{KEY}0")
+    with pytest.raises(InputError, match="quack: no runs here, nor in results/quack"):
+        capsbench.load_run("quack", KEY)
+
+
 @pytest.mark.parametrize("experiment", ["digits", "pairs"])
 def test_predict_gives_the_classes_of_the_evaluation(experiment):
     [folder] = Path("results/quick/runs").glob(f"{experiment}/*/seed0")
@@ -276,7 +286,11 @@ def test_what_is_no_finished_run_is_one_line(copied, damage, words):
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        ("predictions", lambda folder: (folder / "predictions.npz").unlink(), "not evaluated yet.*capsbench evaluate"),
+        (
+            "predictions",
+            lambda folder: (folder / "predictions.npz").unlink(),
+            "npz: not there.*capsbench evaluate",
+        ),
         ("predictions", lambda folder: cut(folder / "predictions.npz"), "predictions.npz: is not the file"),
         ("metrics", lambda folder: (folder / "metrics.csv").unlink(), "metrics.csv: not there"),
         ("metrics", lambda folder: (folder / "metrics.csv").write_text(""), "metrics.csv: is not the file"),

@@ -1,5 +1,6 @@
 """Finished runs, read back from their folders: the network, what it was trained on, and what came of it."""
 
+import difflib
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -76,7 +77,8 @@ class LoadedRun:
         """
         path = self._folder.predictions_path
         if not path.exists():
-            raise InputError(f"{self.path}: not evaluated yet; 'capsbench evaluate STUDY {self.config.key}' does it")
+            evaluate = f"'capsbench evaluate STUDY {self.config.key}' writes it"
+            raise InputError(f"{path}: not there; {evaluate}, a reference has none")
         self._folder.check(path, self.record)
         try:
             with np.load(path, allow_pickle=False) as arrays:
@@ -154,9 +156,10 @@ class LoadedRun:
         return given
 
 
-def load_run(path: str | PathLike[str]) -> LoadedRun:
+def load_run(path: str | PathLike[str], run: str | None = None) -> LoadedRun:
     """Load a finished run from its folder. Raises InputError, see `capsbench.load_run`."""
-    folder = RunFolder(Path(path))
+    path = Path(path) if run is None else _run_of_study(Path(path), run)
+    folder = RunFolder(path)
     record = folder.read_record()
     if record is None:
         raise InputError(f"{path}: no run here (no run.yaml); runs are in results/STUDY/runs/EXPERIMENT/VARIANT/seedN")
@@ -164,6 +167,19 @@ def load_run(path: str | PathLike[str]) -> LoadedRun:
         problem = f" ({record['problem']})" if record.get("problem") else ""
         raise InputError(f"{path}: the run is not finished, its status is {record['status']}{problem}; train it first")
     return LoadedRun(folder, record)
+
+
+def _run_of_study(study: Path, run: str) -> Path:
+    """Return the folder of a run below results/STUDY, or below STUDY in results/ of the working folder."""
+    runs = next((root / "runs" for root in (study, "results" / study) if (root / "runs").is_dir()), None)
+    if runs is None:
+        raise InputError(f"{study}: no runs here, nor in {'results' / study}")
+    if not (runs / run / "run.yaml").is_file():
+        keys = [path.parent.relative_to(runs).as_posix() for path in sorted(runs.glob("*/*/*/run.yaml"))]
+        near = difflib.get_close_matches(run, keys, n=1) or keys[:1]
+        hint = f"; there is {near[0]}" if near else ""
+        raise InputError(f"{runs}: no run '{run}'{hint}")
+    return runs / run
 
 
 def read_results(path: str | PathLike[str]) -> "pd.DataFrame":
