@@ -45,9 +45,9 @@ class Cell:
     of the errors. sampling_error: standard error in points from the draw of the test items, see `error_of_sampling`.
     published: the value beside them, None where papers have none. deviations: what keeps the two from being compared,
     a short phrase each. unofficial: files that are not the official ones. mixed: in what the seeds differ besides their
-    draws, which they should not. machines: on which, and
-    with which versions, seeds were trained. parameters, seconds of training,
-    images_per_second: means over the runs, nan where there is none. keys: of all planned runs.
+    draws, which they should not. machines: on which, and with which versions, seeds were trained. parameters, seconds
+    of training, images_per_second: medians over the runs, since one may have been paused; nan where there is none.
+    keys: of all planned runs.
     """
 
     run: Run
@@ -153,7 +153,7 @@ def _cell(run: Run, plan: Plan, runs: pd.DataFrame) -> Cell:
         mixed=_mixed(done),
         machines=tuple(dict.fromkeys(done["machines"].dropna())) if "machines" in done else (),
         matching=matching,
-        **{name: _mean(done, name) for name in ("parameters", "seconds", "images_per_second")},
+        **{name: _median(done, name) for name in ("parameters", "seconds", "images_per_second")},
     )
 
 
@@ -224,8 +224,8 @@ def _by_seed(rows: pd.DataFrame, name: str) -> dict[int, float]:
     return dict(zip(map(int, known["seed"]), map(float, known[name]), strict=True))
 
 
-def _mean(done: pd.DataFrame, name: str) -> float:
-    return float(done[name].mean()) if name in done and len(done) else math.nan
+def _median(done: pd.DataFrame, name: str) -> float:
+    return float(done[name].median()) if name in done and len(done) else math.nan
 
 
 def _unofficial(done: pd.DataFrame) -> tuple[str, ...]:

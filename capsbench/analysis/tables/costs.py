@@ -18,14 +18,14 @@ from capsbench.study import Run
 
 _MEASURED = (
     "ms per step: time of a training over its steps, looks at validation images included; images per second likewise. "
-    "They are measured on the machine that the provenance names, and on a shared machine they are only a hint. Peak "
-    "memory: of the training process, or of the GPU where it ran on one."
+    "They are medians over the seeds, measured on the machine that the provenance names, and on a shared machine they "
+    "are only a hint. Peak memory: of the training process, or of the GPU where it ran on one."
 )
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a cell, means over its runs that ended; nan where unknown.
+    """The cost of a cell over its runs that ended: medians of times and speeds, means of the rest; nan where unknown.
 
     seconds: of a training. ms_per_step, images_per_second: of training. peak_memory_mb: MiB. multiply_adds: of one
     image at test.
@@ -50,7 +50,7 @@ def cost(cell: Cell, runs: pd.DataFrame) -> Cost:
     steps = rows["steps"] if "steps" in rows else pd.Series(dtype=float)
     per_step = math.nan
     if len(steps) and steps.notna().all():
-        per_step = float((1000 * rows["seconds"] / steps).mean())
+        per_step = float((1000 * rows["seconds"] / steps).median())
     elif not math.isnan(cell.images_per_second):
         per_step = 1000 * cell.run.training.batch_size / cell.images_per_second
     return Cost(

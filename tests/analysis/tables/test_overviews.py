@@ -96,6 +96,13 @@ def test_costs_are_those_of_the_network_and_of_its_training(small, results):
     assert three > one > 1e5
 
 
+def test_a_run_that_was_paused_does_not_make_its_network_slow(small, write_run, made):
+    write_run(small.runs[0], error=2.0, seconds=7200.0, steps=1000)
+    row = text_of(made("cost", small)).iloc[0]
+    assert (row["ms per step"], row["time per run"]) == ("100", "1 min 40 s")
+    assert text_of(made("routings", small))["ms per step"].tolist() == ["100", "100"]
+
+
 def test_multiply_adds_are_those_that_the_runs_noted_and_nothing_is_built(small, write_run, made, monkeypatch):
     for run in small.runs:
         write_run(run, multiply_adds=7_654_321)
