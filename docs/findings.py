@@ -43,11 +43,17 @@ SUMMARY = {
         "CapsNet, EM routing, 3 iterations": {"mnist": "capsnet_em-iterations3", "smallnorb": "capsnet_em-iterations3"},
         "CapsNet, self-attention routing": {"mnist": "capsnet_attention", "smallnorb": "capsnet_attention"},
         "CNN of matched size": {"mnist": "cnn_matched", "smallnorb": "cnn_matched_norb"},
-    }
+    },
+    "fair": {
+        "CapsNet, dynamic routing": {"mnist": "dynamic-iterations3", "smallnorb": "dynamic-iterations3"},
+        "CapsNet, EM routing": {"mnist": "em-iterations3", "smallnorb": "em-iterations3"},
+        "CNN of their size": {"smallnorb": "cnn"},
+    },
 }
 NOTES = {  # below the summary
     "cpu": "Mean ± standard deviation over n seeds. The CNN has as many parameters as CapsNet with its decoder (MNIST) "
-    "or without one (smallNORB)."
+    "or without one (smallNORB).",
+    "fair": "Mean ± standard deviation over n seeds. S17 has 0.25 % on MNIST, H18 1.8 % on smallNORB.",
 }
 CONTRASTS = {
     "cpu": (
@@ -175,7 +181,8 @@ def summary(reference: Path, study: str) -> str:
     experiments = list(dict.fromkeys(name for variants in rows.values() for name in variants))
     lines = [["method", *(f"{data_title(runs, name)}, error %" for name in experiments)]]
     for method, variants in rows.items():
-        lines.append([method, *(mean_and_std(cell(runs, name, variants[name])) for name in experiments)])
+        found = (mean_and_std(cell(runs, name, variants[name])) if name in variants else "" for name in experiments)
+        lines.append([method, *found])
     return f"{table(lines)}\n\n{NOTES.get(study, '')}"
 
 
