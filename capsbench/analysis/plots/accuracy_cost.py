@@ -46,7 +46,7 @@ def plot_accuracy_cost(plan: Plan, results: Path | None, runs: pd.DataFrame) -> 
         )
         for experiment, layout in zip(experiments, layouts, strict=True)
     ]  # fmt: skip
-    note = "Mean over the seeds, 95 % interval. Time: of training, as measured on the machine of each run."
+    note = "Mean over the seeds, 95 % interval. Time: of training, median over the seeds, on each run's machine."
     if any(is_unsure(layout, cost) for layout in layouts for _, cost in _COSTS):
         note += " Fronts are of means; intervals overlap, so that other seeds may give other fronts."
     figure, axes = lay_out(panels, columns=2, gap=0.2, note=note)
