@@ -8,9 +8,9 @@ import pandas as pd
 from claimed import listed
 from findings import FEWEST, named, table
 
-from capsbench.analysis.contrasts import SIGNIFICANT, digits_for, interval_of_difference, number
+from capsbench.analysis.contrasts import SIGNIFICANT, digits_for, interval_of_difference, not_in_intervals, number
 from capsbench.analysis.tables.text import with_minus_signs
-from capsbench.study import catalogue
+from capsbench.study import catalogue, load_plan
 
 
 def contrasts(reference: Path, study: str, *families: str) -> str:
@@ -30,12 +30,13 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
     words = shown.reindex(columns=["contrast", "dropped", "stuck"]).astype(object).fillna("")
     left_out = [f"{row.contrast}: {row.dropped}" for row in words.itertuples() if row.dropped]
     remarks = dict.fromkeys([*left_out, *filter(None, words["stuck"])])
+    plan = load_plan(reference / study / "study.yaml")
     below = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in remarks)
     return (
         f"{table(rows)}\n\nPoints of test error, negative where the first is better: mean over {_seeds(shown)} seeds "
-        "paired, with the 95 % t interval, which is about seeds and not about other training or test images. Bold: "
-        "zero lies outside the interval, also after Holm's correction within the contrast's family, and no side stayed "
-        f"at chance.{below}"
+        f"paired, with 95 % t intervals, which are about seeds: {not_in_intervals(plan, set(shown['experiment']))}. "
+        "Bold: zero lies outside the interval, also after Holm's correction within the contrast's family, and no side "
+        f"stayed at chance.{below}"
     )
 
 

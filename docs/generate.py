@@ -76,6 +76,8 @@ def _values(schema: Mapping[str, Any]) -> str:
         return ", ".join(f"`{_plain(value)}`" for value in schema.get("enum", [schema.get("const")]))
     if "$ref" in schema or schema.get("type") == "object":
         return "mapping"
+    if schema.get("type") == "array" and "oneOf" in schema["items"]:
+        return "list of words and mappings"
     if schema.get("type") == "array":
         return f"list of {_values(schema['items'])}".replace("number", "numbers").replace("word", "words")
     kinds = {"integer": "whole number", "boolean": "`true`, `false`", "string": "word", "null": "`null`"}
@@ -88,6 +90,8 @@ def _values(schema: Mapping[str, Any]) -> str:
 def _default(schema: Mapping[str, Any]) -> str:
     if "default" not in schema:
         return "required"
+    if "Training" in schema.get("$ref", ""):
+        return "see [Training](training.md)"
     return "see below" if "$ref" in schema else f"`{_plain(schema['default'])}`"
 
 

@@ -12,7 +12,7 @@ from capsbench.analysis.attacked import attack_text, error_of_choice, under_atta
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.contrasts import SIGNIFICANT, compare, p_value
 from capsbench.analysis.measures import Measures
-from capsbench.analysis.published import claims, deviations, is_side
+from capsbench.analysis.published import claims, deviations, is_side, of_either
 from capsbench.analysis.published_format import read_file
 from capsbench.analysis.published_values import TEST_IMAGES_IN_MARGIN, Network, Published, PublishedClaim
 from capsbench.analysis.statistics import FEWEST, holm
@@ -219,11 +219,14 @@ def _margin(claim: PublishedClaim, a: Cell, b: Cell, runs: pd.DataFrame) -> floa
 def _reasons(claim: PublishedClaim, a: Cell, b: Cell, plan: Plan) -> str:
     """Say what keeps the pair from being that of the paper; what both share is said once."""
     first, second = _deviations(a, claim.first, plan), _deviations(b, claim.second, plan)
-    shared = [reason for reason in first if reason in second]
+    of_b = f"matched to {b.variant}: "  # what is said of b itself below
+    first = [reason for reason in first if not (reason.startswith(of_b) and reason.removeprefix(of_b) in second)]
+    both = {of_either(reason) for reason in first} & {of_either(reason) for reason in second}
+    shared = [reason for reason in first if of_either(reason) in both]
     if claim.attack is not None:
         shared.append(f"{attack_text(claim.attack)}, and the paper does not say of which range")
     own = [f"{cell.label}: {reason}" for cell, reasons in ((a, first), (b, second)) for reason in reasons
-           if reason not in shared]  # fmt: skip
+           if of_either(reason) not in both]  # fmt: skip
     return "; ".join([*shared, *own])
 
 

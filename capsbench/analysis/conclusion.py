@@ -21,6 +21,7 @@ from capsbench.analysis.contrasts import (
     excludes_zero,
     interval_of_difference,
     is_shown,
+    not_in_intervals,
     number,
     p_value,
     titles_of,
@@ -79,8 +80,8 @@ def scope(plan: Plan, runs: pd.DataFrame) -> str:
         parts = [*parts[:MOST_DATA], f"{rest} more data sets"]
     seeds = len({run.seed for run in plan.runs})
     return (
-        f"{'; '.join(parts)}; {count_in_words(seeds)} seed{'s' * (seeds != 1)}. Intervals are over seeds: neither the "
-        "choice of training images nor of test images is in them, but for claims on drawn pairs or on attacked images."
+        f"{'; '.join(parts)}; {count_in_words(seeds)} seed{'s' * (seeds != 1)}. Intervals are over seeds: "
+        f"{not_in_intervals(plan)}; those of claims on drawn pairs or on attacked images hold that draw."
     )
 
 

@@ -7,7 +7,7 @@ is free of most of the spread between seeds.
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -83,6 +83,22 @@ def titles_of(plan: Plan) -> dict[str, str]:
     titles = {name: data.facts.title for name, data in plan.data.items()}
     counts = Counter(titles.values())
     return {name: title if counts[title] == 1 else name for name, title in titles.items()}
+
+
+def not_in_intervals(plan: Plan, experiments: Collection[str] | None = None) -> str:
+    """Say what intervals over seeds do not hold: the test images, and training images that all seeds share.
+
+    experiments: those with the intervals; left out: all of the study.
+    """
+    titles = {name: title for name, title in titles_of(plan).items() if experiments is None or name in experiments}
+    drawn = [title for name, title in titles.items() if plan.data[name].split == "per_seed"]
+    if not drawn:
+        return "neither the choice of the training images nor that of the test images is in them"
+    if len(drawn) == len(titles):
+        return "the draw of the training images is in them, the choice of the test images is not"
+    return (
+        f"the choice of the test images is not in them, and the draw of the training images only for {', '.join(drawn)}"
+    )
 
 
 def family_title(plan: Plan, family: str) -> str:

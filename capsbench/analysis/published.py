@@ -110,13 +110,18 @@ def deviations(run: Run, published: Published, plan: Plan | None = None) -> list
     protocol = _protocol(published)
     training = dict(default_training(run.data, protocol.training))
     options, usual_options = flat_options(run.options), _usual_options(run, published)
-    return [
+    own = [
         *_differences_of_data(run, protocol),
         *_differences_of_length(run, protocol),
         *_differences(options, usual_options, set(), protocol),
         *_differences(dict(run.training), training, _NOT_PROTOCOL, protocol),
-        *_differences_of_match(run, published, plan),
     ]
+    return [*own, *_differences_of_match(run, published, plan, own)]
+
+
+def of_either(deviation: str) -> str:
+    """Return a deviation in the words that a network and a CNN of its size share: conv_channels of what has them."""
+    return deviation.removeprefix("matched_to.")
 
 
 def _protocol(published: Published) -> Protocol:
@@ -208,8 +213,8 @@ def _spread_margin_at_end(run: Run, steps: int) -> float | None:
     return float(loss.margin())
 
 
-def _differences_of_match(run: Run, published: Published, plan: Plan | None) -> list[str]:
-    """Name what keeps two networks from being compared at equal familiar error."""
+def _differences_of_match(run: Run, published: Published, plan: Plan | None, own: list[str]) -> list[str]:
+    """Name what keeps two networks from being compared at equal familiar error, beside what a run has of its own."""
     wanted, matched_to = _protocol(published).match, run.training.match
     if wanted is None or run.model == wanted:
         return [f"stopped at the familiar error of {matched_to}, not trained to the end"] if matched_to else []
@@ -222,8 +227,7 @@ def _differences_of_match(run: Run, published: Published, plan: Plan | None) -> 
         return [f"stopped at the familiar error of {other.model}, not of {wanted}"]
     theirs = [value for value in read_published() if (value.protocol, value.model) == (published.protocol, wanted)]
     inherited = [reason for value in theirs[:1] for reason in deviations(other, value, plan)]
-    own = set(_differences_of_data(run, _protocol(published)))  # said already
-    return [f"matched to {other.variant}: {reason}" for reason in inherited if reason not in own]
+    return [f"matched to {other.variant}: {reason}" for reason in inherited if of_either(reason) not in own]
 
 
 def _remarks(run: Run, published: Published) -> list[str]:

@@ -45,7 +45,7 @@ class Training(Strict):
         ),
     ] = Field(DEFAULT_STEPS, description="length in batches; null where epochs are set")
     epochs: Count | None = Field(
-        None, description="length in passes over the training images, instead of steps; the inner of two layers counts"
+        None, description="length in passes over the training images; of two levels that set a length, the later counts"
     )
     batch_size: Annotated[
         Count, Said(paper="silent", code="S17: 128; H18: 64", note="images per step, over all GPUs together")

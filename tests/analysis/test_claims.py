@@ -170,6 +170,22 @@ def test_networks_at_novel_views_are_compared_where_their_familiar_errors_match(
     assert "not matched" in found.reason
 
 
+def test_what_keeps_a_matched_pair_from_the_papers_is_said_once(make_plan, write_run, results):
+    plan = make_plan("""\
+name: matched
+seeds: [0, 1, 2]
+training: {steps: 300_000, schedule: absolute}
+experiments: {affine: {data: {name: affnist}}}
+variants:
+  cnn: {model: cnn_matched, options: {matched_to: {name: capsnet, conv_channels: 32}}, training: {steps: 400}}
+  capsules: {model: capsnet, options: {conv_channels: 32}, training: {match: cnn}}
+""")
+    for run in plan.runs:
+        write_run(run, error=13.0 + run.seed, familiar=3.6)
+    (found,) = (r for r in check_claims(plan, collect(plan, results)) if r.claim.id == "S17-affnist")
+    assert found.reason == "conv_channels 32, not 256; cnn: 400 steps, not 300,000 or more"
+
+
 def test_a_network_without_a_value_is_found_by_its_options(make_plan, write_run, results):
     plan = make_plan(
         FULL.replace("{name: mnist}", "{name: affnist}").replace("  capsnet: {model: capsnet}\n", "")

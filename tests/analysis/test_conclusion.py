@@ -8,7 +8,7 @@ from studies import FULL
 
 from capsbench.analysis.collect import collect
 from capsbench.analysis.conclusion import MOST_ITEMS, conclusion, scope
-from capsbench.analysis.contrasts import compare
+from capsbench.analysis.contrasts import compare, not_in_intervals
 
 FIVE = """\
 name: five
@@ -164,7 +164,24 @@ def test_the_scope_names_data_lengths_seeds_and_what_intervals_leave_out(make_pl
     assert "MNIST (5,000 training images, 8 epochs, not the official files)" in said
     assert re.search(r"handwritten digits of scikit-learn \([\d,]+ training images, 8 epochs\)", said)
     assert "five seeds" in said
-    assert "neither the choice of training images nor of test images" in said
+    assert "neither the choice of the training images nor that of the test images is in them" in said
+
+
+@pytest.mark.parametrize(
+    ("splits", "said"),
+    [
+        (("fixed", "fixed"), "neither the choice of the training images nor that of the test images is in them"),
+        (("per_seed", "per_seed"), "the draw of the training images is in them, the choice of the test images is not"),
+        (("per_seed", "fixed"), "the choice of the test images is not in them, and the draw of the training images "
+         "only for MNIST"),
+    ],
+)  # fmt: skip
+def test_what_intervals_leave_out_follows_from_how_training_images_are_drawn(make_plan, splits, said):
+    cuts = [f"train_images: 500, split: {split}" for split in splits]
+    experiments = f"  mnist: {{data: {{name: mnist, {cuts[0]}}}}}\n  digits: {{data: {{name: digits, {cuts[1]}}}}}\n"
+    plan = make_plan(f"name: drawn\nseeds: [0]\nexperiments:\n{experiments}variants: {{capsnet: {{model: capsnet}}}}\n")
+    assert not_in_intervals(plan) == said
+    assert ("is in them, the" in not_in_intervals(plan, {"digits"})) == (splits[1] == "per_seed")
 
 
 def test_names_have_the_titles_of_data_sets(concluded):

@@ -245,6 +245,24 @@ def test_another_match_than_the_papers_is_named(make_plan, changes, which, said)
     assert deviations(run, counterpart(run, ("H18 Table 2",)), plan) == said
 
 
+def test_what_a_run_shares_with_the_cnn_that_it_is_matched_to_is_said_once(make_plan):
+    plan = make_plan("""\
+name: matched
+seeds: [0]
+training: {steps: 300_000, schedule: absolute}
+experiments: {affine: {data: {name: affnist}}}
+variants:
+  cnn: {model: cnn_matched, options: {matched_to: {name: capsnet, conv_channels: 32}}, training: {steps: 400}}
+  capsules: {model: capsnet, options: {conv_channels: 32}, training: {match: cnn}}
+""")
+    cnn, capsules = (plan.cell("affine", name, 0) for name in ("cnn", "capsules"))
+    too_short = "400 steps, not 300,000 or more"
+    of_cnn = deviations(cnn, counterpart(cnn, ("S17 section 5.2",)), plan)
+    of_capsules = deviations(capsules, counterpart(capsules, ("S17 section 5.2",)), plan)
+    assert of_cnn == [too_short, "matched_to.conv_channels 32, not 256"]
+    assert of_capsules == ["conv_channels 32, not 256", f"matched to cnn: {too_short}"]
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [

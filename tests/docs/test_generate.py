@@ -37,6 +37,10 @@ def reference(tmp_path):
     runs({"a": [1.0, 2.0, 3.0], "b": [1.5, 2.5, 3.5]}).to_csv(folder / "runs.csv", index=False)
     (folder / "tables/first.md").write_text("| data |\n|---|\n| digits |\n")
     (folder / "bench.md").write_text("form and time\n")
+    (folder / "study.yaml").write_text(
+        "name: tiny\nseeds: [0]\nvariants: {caps: {model: capsnet}}\nexperiments:\n"
+        "  one: {data: {name: mnist, train_images: 500, split: per_seed}}\n  two: {data: {name: smallnorb}}\n"
+    )
     return tmp_path / "results/reference"
 
 
@@ -326,6 +330,10 @@ def test_contrasts_are_bold_where_their_interval_and_holm_leave_out_zero(referen
     assert "| x against y | **−1.00 [−1.50, −0.50]** | +0.20 [−0.50, +0.90] |" in text
     assert "| x against z | −1.00 [−1.90, −0.10] |  |" in text
     assert "u against v" not in text
+    assert (
+        "about seeds: the choice of the test images is not in them, and the draw of the training images only for MNIST"
+        in text
+    )
     assert "| u against v | too few seeds |  |" in generate.contrasts(reference, "tiny")
     with pytest.raises(ValueError, match="no family of contrasts c"):
         generate.contrasts(reference, "tiny", "c")

@@ -11,6 +11,7 @@ from capsbench.analysis.contrasts import (
     digits_for,
     family_title,
     interval_of_difference,
+    not_in_intervals,
     number,
     p_value,
     titles_of,
@@ -67,8 +68,8 @@ def contrasts_caption(plan: Plan) -> str:
         "P(better): the probability, by the t distribution, that in a fresh pair of runs the error of the first is "
         "below that of the second. p: paired t test, two-sided; p (Holm): adjusted for the contrasts of the family "
         "that have a p, so that a family of one is not corrected, and no family for the others. n: seeds with a result "
-        "of both variants, out of the planned seeds. Intervals are not adjusted, and they are about seeds: neither the "
-        "choice of the training images nor that of the test images is in them."
+        "of both variants, out of the planned seeds. Intervals are not adjusted, and they are about seeds: "
+        f"{not_in_intervals(plan)}."
     )
 
 

@@ -25,6 +25,8 @@ _SEPARATION = 6.0  # between two columns
 _SIZES = {r"\footnotesize": 1.0, r"\scriptsize": 0.9, r"\tiny": 0.72}
 _LINES = 50  # of a float, and as many more for notes as _SPARE; others do not fit a page below the caption
 _SPARE = 4
+_LITTLE = 12.0  # what a column lacks, in points, where it rather does not wrap than leave more to others
+_LOOSE = 1.15  # a text that wraps takes as much more than its width
 _NUMBER = re.compile(r"[-−+<>]?[\d.,]+( %)?|-")
 _WIDTHS = {**dict.fromkeys("ilj.,;:'|! ", 2.6), **dict.fromkeys("fjrts()[]/-I", 3.6), **dict.fromkeys("mwMW%+=<>", 8.2)}
 
@@ -81,7 +83,9 @@ class _Tabular:
             found.append(r"\midrule")
             if each.heading:
                 found.append(rf"\multicolumn{{{len(self.columns)}}}{{@{{}}l}}{{\emph{{{escape(each.heading)}}}}} \\")
-            found += [_cells(row.texts) for row in each.rows]
+            apart = [r"\addlinespace[2pt]"] if any(widths) else []  # rows of several lines would run together
+            for n, row in enumerate(each.rows):
+                found += [*(apart if n else []), _cells(row.texts)]
         return [*found, r"\bottomrule", r"\end{tabular}\par}", r"\medskip"]
 
 
@@ -92,8 +96,9 @@ def _cells(texts: Sequence[str]) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """Keep the two ends of an interval on one line."""
-    return re.sub(r"(?<=\d), (?=[-−+]?[\d.]+\])", ",\u00a0", text)
+    """Keep on one line what is one number: an interval, a mean with its spread, a count out of another, a pair."""
+    text = re.sub(r"(?<=\d), (?=[-−+]?[\d.]+\])", ",\u00a0", text)
+    return re.sub(r"(?<=\d) (±|of|/) (?=\d)", "\u00a0\\1\u00a0", text)
 
 
 def _note(text: str) -> str:
@@ -148,7 +153,7 @@ def _alike(grids: Sequence[Grid]) -> list[list[Grid]]:
 def _height(row: Row, size: str, widths: Sequence[float | None]) -> float:
     """Return the lines that a row takes."""
     wrapped = [_width(text) * _SIZES[size] / width for text, width in zip(row.texts, widths, strict=True) if width]
-    return max([1.0, *(1 + int(1.15 * lines) for lines in wrapped)])
+    return max([1.0, *(1 + int(_LOOSE * lines) for lines in wrapped)]) + (0.2 if wrapped else 0.0)
 
 
 def _fit(columns: Sequence[str], rows: Sequence[Row], available: float) -> tuple[str, list[float | None]]:
@@ -161,24 +166,39 @@ def _fit(columns: Sequence[str], rows: Sequence[Row], available: float) -> tuple
         budget = available - _SEPARATION * (len(columns) - 1)
         if sum(natural) <= budget:
             return size, [None] * len(columns)
-        limit = _limit(natural, words, budget)
-        if limit is not None:
-            return size, [max(limit, word) if width > max(limit, word) else None
-                          for width, word in zip(natural, words, strict=True)]  # fmt: skip
+        widths = _wrapped(natural, words, budget)
+        if widths is not None:
+            return size, [None if width >= whole else width for width, whole in zip(widths, natural, strict=True)]
     share = budget / sum(words)  # too many columns for any letters: let them wrap where they must
     return size, [word * share for word in words]
 
 
-def _limit(natural: Sequence[float], words: Sequence[float], budget: float) -> float | None:
-    """Return the width beyond which columns wrap, so that all together take the budget; None where words are wider."""
-    if sum(words) > budget:
+def _wrapped(natural: Sequence[float], words: Sequence[float], budget: float) -> list[float] | None:
+    """Return widths that take as few lines as the budget allows, with as few columns that wrap as these lines allow.
+
+    None where the longest words are wider than the budget.
+    """
+    floor = 0.7 * budget / len(natural)  # a short column is not wrapped for a little more of a long one
+    least = [min(width, max(word, floor)) for width, word in zip(natural, words, strict=True)]
+    least = least if sum(least) <= budget else list(words)
+    if sum(least) > budget:
         return None
-    low, high = 0.0, max(natural)
-    for _ in range(40):
-        middle = (low + high) / 2
-        total = sum(min(width, max(middle, word)) for width, word in zip(natural, words, strict=True))
-        low, high = (middle, high) if total <= budget else (low, middle)
-    return low
+    widths, lines = least, 2
+    while lines < _LINES:
+        needed = [min(width, max(low, _LOOSE * width / lines)) for width, low in zip(natural, least, strict=True)]
+        if sum(needed) <= budget:
+            widths = needed
+            break
+        lines += 1
+    wanting = [width - given for width, given in zip(natural, widths, strict=True)]
+    left = budget - sum(widths)
+    for n in sorted(range(len(widths)), key=wanting.__getitem__):
+        if wanting[n] > min(left, _LITTLE):
+            break
+        left -= wanting[n]
+        widths[n], wanting[n] = natural[n], 0.0
+    share = min(1.0, left / sum(wanting))
+    return [given + share * more for given, more in zip(widths, wanting, strict=True)]
 
 
 def _natural(each: Grid) -> float:

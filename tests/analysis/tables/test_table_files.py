@@ -83,7 +83,7 @@ def test_latex_is_escaped_and_ruled(written):
     body = written[3].read_text(encoding="utf-8").split("\n", 1)[1]  # the first line is a comment
     for rule in (r"\toprule", r"\bottomrule", r"\label{tab:sabour-table1}"):
         assert body.count(rule) == 1
-    assert r"1.25 $\pm$ 0.35" in body
+    assert r"1.25~$\pm$~0.35" in body
     assert {"±", "†", "−"}.isdisjoint(body)
     assert body.count("%") == body.count(r"\%")
     assert body.count("_") == body.count(r"\_")
@@ -110,6 +110,23 @@ def test_an_interval_stays_on_one_line():
     rows = tuple(Row((f"a network with a long name, number {n}", "−0.37 [−0.40, +0.02]") * 3) for n in range(3))
     text = latex(Table("t", "a title", "how to read it", (Grid("", ("name", "difference") * 3, rows),), (), EMPTY))
     assert text.count("$-$0.37 [$-$0.40,~+0.02]") == 9
+
+
+def test_the_longest_column_of_a_table_that_wraps_is_the_widest():
+    rows = (Row(("a claim " * 8, "not comparable", "two networks, both named " * 8, "5 of 5")),)
+    columns = ("claim", "verdict", "compared", "n")
+    text = latex(Table("t", "a title", "how to read it", (Grid("", columns, rows),), (), EMPTY))
+    first, last = (float(width) for width in re.findall(r"p\{([\d.]+)\\linewidth\}", text))
+    assert 2 * first < last
+    assert first + last < 1
+    assert text.index("p{") < text.index("}l>") < text.rindex("p{") < text.index("}l@{}}")  # the others do not wrap
+    assert "5~of~5" in text
+
+
+def test_rows_that_wrap_stand_apart():
+    short, long = (Grid("", ("a", "b"), (Row(("1", text)), Row(("2", text)))) for text in ("x", "x y z " * 60))
+    texts = [latex(Table("t", "a title", "how to read it", (each,), (), EMPTY)) for each in (short, long)]
+    assert [text.count("addlinespace") for text in texts] == [0, 1]
 
 
 def test_a_long_table_goes_on_in_another_float():
