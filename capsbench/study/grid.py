@@ -309,7 +309,8 @@ def _label(name: str, value: Any, by_name: bool = False, gap: str = "") -> str:
         own = _label(name, value["name"], gap=gap) if "name" in value else name
         return "_".join([own, *(_label(k, v, gap=gap) for k, v in rest.items())])
     if isinstance(value, str):
-        return f"{name} {value}" if gap else _as_name(value)
+        words = f"{value} routing" if name == "routing" else f"{name} {value}"  # as people say it
+        return words if gap else _as_name(value)
     text = "_".join(map(str, value)) if isinstance(value, list) else str(value)
     return name + gap + _as_name(text)
 
