@@ -16,6 +16,7 @@ from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.claims import ClaimResult, Here, claims_of
 from capsbench.analysis.contrasts import (
     compare,
+    contrasts_of_begun,
     count_in_words,
     digits_for,
     excludes_zero,
@@ -68,7 +69,7 @@ def conclusion(plan: Plan, runs: pd.DataFrame, measures: Measures | None = None)
 def findings(plan: Plan, runs: pd.DataFrame, measures: Measures | None = None) -> list[Finding]:
     """Return the sentences of `conclusion` in parts; those about contrasts are left out where there are none."""
     there, titles = cells(plan, runs), titles_of(plan)
-    table = compare(plan.contrasts, runs)
+    table = compare(contrasts_of_begun(plan, runs), runs)
     return [*_of_contrasts(table, titles), *_of_papers(there, claims_of(plan, runs, there, measures or {}), titles)]
 
 

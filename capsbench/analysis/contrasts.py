@@ -59,6 +59,12 @@ def compare(contrasts: Sequence[Contrast], runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+def contrasts_of_begun(plan: Plan, runs: pd.DataFrame) -> list[Contrast]:
+    """Return the contrasts of a study but for those of experiments of which no run was made, if others have runs."""
+    begun = set(runs.loc[runs["status"] != "missing", "experiment"]) or set(plan.data)
+    return [contrast for contrast in plan.contrasts if contrast.experiment in begun]
+
+
 def is_shown(row: Any) -> bool:
     """Tell whether a row of `compare` shows a difference between networks that learn.
 

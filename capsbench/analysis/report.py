@@ -11,7 +11,7 @@ import pandas as pd
 
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.conclusion import findings, scope
-from capsbench.analysis.contrasts import compare
+from capsbench.analysis.contrasts import compare, contrasts_of_begun
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.page import contrasts_table, details_of, plots_of, results_table, sheets_of
 from capsbench.analysis.power import in_words
@@ -48,7 +48,7 @@ def write_report(
         measures: what protocols found.
     """
     found = cells(plan, runs)
-    compared = compare(plan.contrasts, runs)
+    compared = compare(contrasts_of_begun(plan, runs), runs)
     facts = {
         "study": plan.study,
         "scope": scope(plan, runs),

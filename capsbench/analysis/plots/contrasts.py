@@ -18,6 +18,7 @@ from matplotlib.patches import Patch
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.contrasts import (
     compare,
+    contrasts_of_begun,
     digits_for,
     family_title,
     interval_of_difference,
@@ -50,7 +51,7 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
     """Forest plot: the mean difference of each contrast with its 95 % t interval, and the difference at each seed."""
     if not plan.contrasts:
         return nothing("the study has no contrasts")
-    table = compare(plan.contrasts, runs)
+    table = compare(contrasts_of_begun(plan, runs), runs)
     if not table["n"].any():
         return nothing("no seed with results of both variants of a contrast")
     there = cells(plan, runs)

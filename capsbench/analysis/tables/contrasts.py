@@ -8,6 +8,7 @@ import pandas as pd
 
 from capsbench.analysis.contrasts import (
     compare,
+    contrasts_of_begun,
     digits_for,
     family_title,
     interval_of_difference,
@@ -33,10 +34,11 @@ def contrasts_table(plan: Plan, runs: pd.DataFrame) -> Table:
         plan: a study with contrasts.
         runs: from `collect` or `read_runs`.
     """
-    table = compare(plan.contrasts, runs)
+    contrasts = contrasts_of_begun(plan, runs)
+    table = compare(contrasts, runs)
     return Table(
         NAME, "Differences in test error at equal seeds", contrasts_caption(plan),
-        contrast_grids(plan, plan.contrasts, table), tuple(contrasts_notes(plan, table)), _numbers(table),
+        contrast_grids(plan, contrasts, table), tuple(contrasts_notes(plan, table)), _numbers(table),
         left_out=(SHOWS,),
     )  # fmt: skip
 
@@ -75,7 +77,10 @@ def contrasts_caption(plan: Plan) -> str:
 
 def contrasts_notes(plan: Plan, table: pd.DataFrame) -> list[str]:
     """Return the notes below the table: seeds that were dropped, data that are not the papers', unofficial files."""
-    below = []
+    families = set(table["family"])
+    planned = dict.fromkeys(contrast.experiment for contrast in plan.contrasts if contrast.family in families)
+    later = [titles_of(plan)[name] for name in planned if name not in set(table["experiment"])]
+    below = [f"No run was made yet of {', '.join(later)}."] if later else []
     if table["dropped"].any():
         below.append("Seeds that were left out: " + ". ".join(_dropped(table, titles_of(plan))) + ".")
         if table["dropped"].str.contains("diverged|at chance").any():

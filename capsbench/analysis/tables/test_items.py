@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from capsbench.analysis.cells import Cell
-from capsbench.analysis.contrasts import compare, digits_for, family_title, number, titles_of
+from capsbench.analysis.contrasts import compare, contrasts_of_begun, digits_for, family_title, number, titles_of
 from capsbench.analysis.correct_bits import Correct, unlike
 from capsbench.analysis.resampling import DRAWS, FEWEST, PLURAL, Resampled, mcnemar, resample_all, times_wrong
 from capsbench.analysis.tables.model import Grid, Notes, Row, Table
@@ -43,7 +43,7 @@ class _Line:
 def test_items_table(source: Source) -> Table:
     """Return a row per cell and per contrast, with the interval that resamples the test items."""
     plan, correct = source.plan, source.correct
-    compared = compare(plan.contrasts, source.runs)
+    compared = compare(contrasts_of_begun(plan, source.runs), source.runs)
     contrasts = list(compared.to_dict("records"))
     lines = [_of_cell(cell) for cell in source.cells] + [_of_contrast(plan, row) for row in contrasts]
     bad = unlike(correct, source.runs).keys()

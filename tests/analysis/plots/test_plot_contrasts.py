@@ -224,13 +224,13 @@ def test_the_margin_is_a_band_in_every_row_and_stands_in_the_title(drawn):
     assert "±0.1 points" in figure.texts[0].get_text()
 
 
-def test_an_experiment_that_has_not_run_is_an_empty_panel(make_plan, write_run, figure_of):
+def test_an_experiment_that_has_not_run_has_no_panel(make_plan, write_run, figure_of):
     plan = make_plan(STUDY.replace("experiments:", "experiments:\n  later: {data: {name: affdigits}}"))
     for run in plan.runs:
         if run.experiment == "digits":
             write_run(run, error=ERRORS[run.variant][run.seed])
-    later, digits = figure_of(plot_contrasts, plan).axes
-    assert later.get_xlim() == (-1, 1) and digits.get_xlim() != (-1, 1)
+    (digits,) = figure_of(plot_contrasts, plan).axes
+    assert digits.get_xlim() != (-1, 1)
 
 
 BESIDE = """\
