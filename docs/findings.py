@@ -1,22 +1,14 @@
-"""What the committed runs of a study say: its summary, its findings, the rows of one method.
+"""What the committed runs of a study say: its summary, the rows of one method.
 
-SUMMARY and CONTRASTS are data: which variants stand for which method. Used by docs/generate.py.
+SUMMARY is data: which variants stand for which method. Used by docs/generate.py.
 """
 
 import math
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from scipy import stats
-
-from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
-from capsbench.analysis.statistics import holm
 
 FEWEST = 3  # seeds for an interval
-SIGNIFICANT = 0.05  # of a p value, adjusted
 TITLES = {
     "mnist": "MNIST",
     "multimnist": "MultiMNIST",
@@ -25,24 +17,38 @@ TITLES = {
 }
 
 
-@dataclass(frozen=True)
-class Contrast:
-    """Two methods, and the variants that stand for them in each experiment."""
-
-    first: str
-    second: str
-    variants: Mapping[str, tuple[str, str]]
+def _everywhere(variant: str) -> dict[str, str]:
+    """Return the same variant for both data sets of a summary."""
+    return {"mnist": variant, "smallnorb": variant}
 
 
 # study -> rows of its summary: what people call the method, its variant in each experiment
 SUMMARY = {
     "cpu": {
-        "CapsNet, dynamic routing, 1 iteration": {"mnist": "capsnet-iterations1", "smallnorb": "capsnet-iterations1"},
-        "CapsNet, dynamic routing, 3 iterations": {"mnist": "capsnet-iterations3", "smallnorb": "capsnet-iterations3"},
-        "CapsNet, EM routing, 2 iterations": {"mnist": "capsnet_em-iterations2", "smallnorb": "capsnet_em-iterations2"},
-        "CapsNet, EM routing, 3 iterations": {"mnist": "capsnet_em-iterations3", "smallnorb": "capsnet_em-iterations3"},
-        "CapsNet, self-attention routing": {"mnist": "capsnet_attention", "smallnorb": "capsnet_attention"},
-        "CNN of matched size": {"mnist": "cnn_matched", "smallnorb": "cnn_matched_norb"},
+        "CapsNet, dynamic routing, 1 iteration": _everywhere("capsnet-iterations1"),
+        "CapsNet, dynamic routing, 3 iterations": _everywhere("capsnet-iterations3"),
+        "CapsNet, dynamic routing, 5 iterations": _everywhere("capsnet-iterations5"),
+        "the same (3), with decoder": _everywhere("capsnet_decoder-iterations3"),
+        "the same (3), spread loss": _everywhere("capsnet_spread"),
+        "the same (3), cross-entropy": _everywhere("capsnet_cross_entropy"),
+        "CapsNet, EM routing, 1 iteration": _everywhere("capsnet_em-iterations1"),
+        "CapsNet, EM routing, 2 iterations": _everywhere("capsnet_em-iterations2"),
+        "CapsNet, EM routing, 3 iterations": _everywhere("capsnet_em-iterations3"),
+        "CapsNet, Heinsen routing": _everywhere("capsnet_others-heinsen"),
+        "CapsNet, variational Bayes routing": _everywhere("capsnet_others-variational_bayes"),
+        "CapsNet, inverted dot-product routing": _everywhere("capsnet_others-inverted_dot_product"),
+        "CapsNet, attention routing": _everywhere("capsnet_routings-attention"),
+        "CapsNet, sparse routing": _everywhere("capsnet_routings-sparse"),
+        "CapsNet, self-routing": _everywhere("capsnet_self"),
+        "matrix capsules, EM routing": _everywhere("matrix_capsnet"),
+        "Efficient-CapsNet": {"mnist": "efficient_capsnet", "smallnorb": "efficient_capsnet_norb"},
+        "DeepCaps": {"mnist": "deepcaps"},
+        "self-routing CapsNet": {"smallnorb": "self_routing_capsnet"},
+        "CNN of CapsNet's size": _everywhere("cnn_matched"),
+        "CNN (S17)": {"mnist": "cnn_sabour_mnist"},
+        "CNN (H18)": {"smallnorb": "cnn_hinton_norb"},
+        "ResNet-20": _everywhere("resnet20"),
+        "ViT": _everywhere("vit_small"),
     },
     "fair": {
         "CapsNet, dynamic routing": {"mnist": "dynamic-iterations3", "smallnorb": "dynamic-iterations3"},
@@ -51,74 +57,9 @@ SUMMARY = {
     },
 }
 NOTES = {  # below the summary
-    "cpu": "Mean ± standard deviation over n seeds. The CNN has as many parameters as CapsNet with its decoder (MNIST) "
-    "or without one (smallNORB).",
+    "cpu": "Mean ± standard deviation over n seeds.",
     "fair": "Mean ± standard deviation over n seeds. S17 has 0.25 % on MNIST, H18 1.8 % on smallNORB.",
 }
-CONTRASTS = {
-    "cpu": (
-        Contrast(
-            "three iterations of dynamic routing",
-            "one iteration",
-            {
-                "mnist": ("capsnet-iterations3", "capsnet-iterations1"),
-                "smallnorb": ("capsnet-iterations3", "capsnet-iterations1"),
-            },
-        ),
-        Contrast(
-            "CapsNet with a decoder",
-            "CapsNet without one, both with three iterations",
-            {"mnist": ("capsnet_reconstructing-iterations3", "capsnet-iterations3")},
-        ),
-        Contrast(
-            "two iterations of EM routing (spread loss)",
-            "three iterations of dynamic routing (margin loss)",
-            {
-                "mnist": ("capsnet_em-iterations2", "capsnet-iterations3"),
-                "smallnorb": ("capsnet_em-iterations2", "capsnet-iterations3"),
-            },
-        ),
-        Contrast(
-            "two iterations of EM routing",
-            "three iterations of EM routing",
-            {
-                "mnist": ("capsnet_em-iterations2", "capsnet_em-iterations3"),
-                "smallnorb": ("capsnet_em-iterations2", "capsnet_em-iterations3"),
-            },
-        ),
-        Contrast(
-            "a CNN with as many parameters",
-            "CapsNet with three iterations and a decoder",
-            {
-                "mnist": ("cnn_matched", "capsnet_reconstructing-iterations3"),
-                "affnist-generated": ("cnn_matched_40x40", "capsnet_reconstructing-iterations3"),
-            },
-        ),
-    )
-}
-METHOD_OF_INTERVALS = """
-A difference is the test error of the first method minus that of the second at the same seed, in points of %: its mean
-over the seeds and the 95 % t interval. The intervals cover neither the choice of the training images nor that of the
-test images, and they are not corrected for the number of comparisons; "higher" and "lower" are said where the paired t
-test stays below 0.05 after Holm's correction for all comparisons of this list.
-"""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Mean over seeds of the first error minus the second, in points of %, with its 95 % t interval."""
-
-    seeds: int
-    planned: int
-    mean: float
-    low: float
-    high: float
-    p: float
-
-    def __str__(self) -> str:
-        """Return −0.36 points [−0.41, −0.30], with a third decimal where the interval is narrow."""
-        mean = number(self.mean, digits_for(self.low, self.high))
-        return f"{mean} points {interval_of_difference(self.low, self.high)}"
 
 
 def read_runs(reference: Path, study: str) -> pd.DataFrame:
@@ -133,16 +74,6 @@ def cell(runs: pd.DataFrame, experiment: str, variant: str) -> pd.DataFrame:
     if found.empty:
         raise KeyError(f"no run of {experiment}/{variant}")
     return found
-
-
-def difference(runs: pd.DataFrame, experiment: str, first: str, second: str) -> Difference:
-    """Compare two variants of an experiment at equal seeds; seeds in which either has no result are left out."""
-    errors = [cell(runs, experiment, variant).set_index("seed")["test_error"] for variant in (first, second)]
-    pairs = (errors[0] - errors[1]).dropna()
-    mean = float(pairs.mean())
-    half = math.inf if len(pairs) < FEWEST else float(stats.t.ppf(0.975, len(pairs) - 1) * pairs.sem())
-    p = math.nan if len(pairs) < FEWEST else float(stats.ttest_1samp(pairs, 0).pvalue)
-    return Difference(len(pairs), len(errors[0].index.union(errors[1].index)), mean, mean - half, mean + half, p)
 
 
 def chance_error(data_set: str) -> float:
@@ -175,66 +106,25 @@ def named(title: str, unofficial: str) -> str:
 
 
 def summary(reference: Path, study: str) -> str:
-    """Return the few rows that stand for a study."""
+    """Return the few rows that stand for a study; data on which nothing was trained yet are left out."""
     runs = read_runs(reference, study)
-    rows = SUMMARY[study]
+    begun = set(runs.loc[runs["test_error"].notna(), "experiment"])
+    rows = {method: {k: v for k, v in variants.items() if k in begun} for method, variants in SUMMARY[study].items()}
+    rows = {method: variants for method, variants in rows.items() if variants}
     experiments = list(dict.fromkeys(name for variants in rows.values() for name in variants))
-    lines = [["method", *(f"{data_title(runs, name)}, error %" for name in experiments)]]
+    sizes_of = f" ({' / '.join(TITLES.get(name, name) for name in experiments)})" if len(experiments) > 1 else ""
+    lines = [["method", f"parameters{sizes_of}", *(f"{data_title(runs, name)}, error %" for name in experiments)]]
     for method, variants in rows.items():
+        sizes = [_size(cell(runs, name, variants[name])) for name in experiments if name in variants]
         found = (mean_and_std(cell(runs, name, variants[name])) if name in variants else "" for name in experiments)
-        lines.append([method, *found])
+        lines.append([method, " / ".join(dict.fromkeys(filter(None, sizes))), *found])
     return f"{table(lines)}\n\n{NOTES.get(study, '')}"
 
 
-def found(reference: Path, study: str, form: str = "") -> str:
-    """Return the findings of a study, one bullet per contrast, none stronger than its interval.
-
-    form: `brief` leaves out how the intervals are made.
-    """
-    runs = read_runs(reference, study)
-    pairs = [(name, *variants) for contrast in CONTRASTS[study] for name, variants in contrast.variants.items()]
-    held = dict(zip(pairs, holm([difference(runs, *pair).p for pair in pairs]), strict=True))
-    bullets = "\n".join(f"- {finding(runs, contrast, held)}" for contrast in CONTRASTS[study])
-    return bullets if form == "brief" else bullets + "\n" + METHOD_OF_INTERVALS
-
-
-def finding(runs: pd.DataFrame, contrast: Contrast, held: Mapping[tuple[str, str, str], float] | None = None) -> str:
-    """Say what a contrast shows; experiments with the same conclusion share a sentence.
-
-    held: p of each (experiment, first, second), adjusted for all of them; left out: not adjusted.
-    """
-    said: dict[str, list[str]] = {}
-    for experiment, variants in contrast.variants.items():
-        p = difference(runs, experiment, *variants).p if held is None else held[(experiment, *variants)]
-        conclusion, text = _conclusion(runs, contrast, experiment, variants, p)
-        said.setdefault(conclusion, []).append(text)
-    sentences = (f"{conclusion}: {', '.join(texts)}." for conclusion, texts in said.items())
-    return " ".join(re.sub(r"\w", lambda first: first[0].upper(), sentence, count=1) for sentence in sentences)
-
-
-def _conclusion(
-    runs: pd.DataFrame, contrast: Contrast, experiment: str, variants: tuple[str, str], p: float
-) -> tuple[str, str]:
-    where = data_title(runs, experiment)
-    pair = f"{contrast.first} and {contrast.second}"
-    for method, variant in zip((contrast.first, contrast.second), variants, strict=True):
-        errors = cell(runs, experiment, variant)
-        if is_at_chance(errors):
-            chance = chance_error(errors["data_set"].iloc[0])
-            text = f"{errors['test_error'].mean():.1f} % error on {where}, where guessing has {chance:.1f} %"
-            return f"{method} **stayed at chance**", text
-    compared = difference(runs, experiment, *variants)
-    if compared.seeds < FEWEST:
-        return f"**too few seeds** to compare {pair}", f"{compared.seeds} on {where}"
-    missing = compared.planned - compared.seeds
-    seeds = f"{compared.seeds} seeds" + (f", {missing} of {compared.planned} without a result" if missing else "")
-    text = f"{compared} on {where} ({seeds})"
-    if compared.low <= 0 <= compared.high:
-        return f"**no difference was shown** between {pair}", text
-    if p >= SIGNIFICANT:
-        return f"a difference between {pair} is **not shown after Holm's correction** (p = {p:.2g})", text
-    sign = "higher" if compared.mean > 0 else "lower"
-    return f"{contrast.first} had a **{sign} error** than {contrast.second}", text
+def _size(runs: pd.DataFrame) -> str:
+    """Return the parameters of a variant in thousands, 213K; empty before its first run."""
+    counts = runs["parameters"].dropna()
+    return f"{counts.iloc[0] / 1000:,.0f}K" if len(counts) else ""
 
 
 def results(reference: Path, study: str, kind: str, name: str) -> str:

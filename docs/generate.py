@@ -4,7 +4,7 @@
     python docs/generate.py --check    prints one line per stale block; exits with 1 if there is one
 
 A block lies between `<!-- begin NAME ARGUMENTS -->` and `<!-- end NAME -->`; BLOCKS, below, has all names. Which rows
-and contrasts the results show is declared in docs/findings.py.
+a summary shows is declared in docs/findings.py.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 from claimed import claimed
 from contrasted import contrasts, effects
-from findings import found, results, summary, table
+from findings import results, summary, table
 from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -206,7 +206,6 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "options": options,
     "disputed": disputed,
     "summary": summary,
-    "found": found,
     "results": results,
     "networks": networks,
     "data": data,
