@@ -76,7 +76,8 @@ def findings(plan: Plan, runs: pd.DataFrame, measures: Measures | None = None) -
 def scope(plan: Plan, runs: pd.DataFrame) -> str:
     """Say what all sentences are about: data, how much of them, the length of the trainings, seeds, and intervals."""
     titles = titles_of(plan)
-    parts = [f"{titles[name]} ({_trained_on(plan, runs, name)})" for name in plan.data]
+    begun = set(runs.loc[runs["status"] != "missing", "experiment"]) or set(plan.data)
+    parts = [f"{titles[name]} ({_trained_on(plan, runs, name)})" for name in plan.data if name in begun]
     if (rest := len(parts) - MOST_DATA) > 1:
         parts = [*parts[:MOST_DATA], f"{rest} more data sets"]
     seeds = len({run.seed for run in plan.runs})
