@@ -1,6 +1,6 @@
 """What the papers claim beside what a study's runs show, as few words as it takes. Used by docs/generate.py."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ BRIEFLY = (
     'interval; differences hold after Holm\'s correction for all tests, and "the same" is within the margin.'
 )
 _DECIDED = ("as claimed", "the opposite")
+BOTH = "As claimed on one data set, the opposite on another"
 BELOW = """
 Paper: error of the first network minus that of the second; "the same" where it says that they do not differ. Ours: the
 same at equal seeds, in points of test error (of error under attack for claims about attacks), mean over {seeds} seeds
@@ -34,8 +35,7 @@ def claimed(reference: Path, study: str, form: str = "") -> str:
     """
     found = pd.read_csv(reference / study / "tables" / "claims.csv", keep_default_na=False, na_values=[""])
     if form == "brief":
-        bullets = filter(None, (_bullets(found, word) for word in _DECIDED))
-        return "\n\n".join([_counted(found), *bullets, BRIEFLY.format(seeds=_seeds(found))])
+        return "\n\n".join([_counted(found), *_bullets(found), BRIEFLY.format(seeds=_seeds(found))])
     rows = [["claim", "paper", "on stand-ins", "on MNIST and what is made of it"]]
     for _, here in found.groupby("claim", sort=False):
         first = here.iloc[0]
@@ -61,19 +61,22 @@ def _counted(found: pd.DataFrame) -> str:
     return f"**{claims} claims, {len(tested)} tests of them: {listed(said)}.**"
 
 
-def _bullets(found: pd.DataFrame, word: str) -> str:
-    """List the tests that came out one way, by claim."""
-    lines = [
-        f"- {wording.rstrip('.')} ({here.iloc[0]['paper']}): {', '.join(map(_where, here.to_dict('records')))}."
-        for wording, here in found[found["here"] == word].groupby("wording", sort=False)
-    ]
-    return f"{word[0].upper()}{word[1:]}:\n\n" + "\n".join(lines) if lines else ""
+def _bullets(found: pd.DataFrame) -> Iterator[str]:
+    """List the claims that came out as claimed, those that came out the opposite, and those that did both."""
+    listed_below: dict[str, list[str]] = {"As claimed": [], "The opposite": [], BOTH: []}
+    for wording, here in found[found["here"].isin(_DECIDED)].groupby("wording", sort=False):
+        outcomes = set(here["here"])
+        title = BOTH if len(outcomes) > 1 else outcomes.pop().capitalize()
+        tests = "; ".join(_where(row, with_outcome=title == BOTH) for row in here.to_dict("records"))
+        listed_below[title].append(f"- {str(wording).rstrip('.')} ({here.iloc[0]['paper']}): {tests}.")
+    return (f"{title}:\n\n" + "\n".join(claims) for title, claims in listed_below.items() if claims)
 
 
-def _where(row: Any) -> str:
-    """Name data and difference of a test: "−1.50 [−2.00, −1.00] on MNIST"."""
+def _where(row: Any, with_outcome: bool) -> str:
+    """Name difference and data of a test: "−1.50 [−2.00, −1.00] on MNIST"; what came out of it if it is asked for."""
     title = catalogue()[row["experiment"]].title if row["experiment"] in catalogue() else row["experiment"]
-    return f"{_shown(row).split(': ')[1]} on {TITLES.get(row['experiment'], title)}"
+    said = f"{_shown(row).split(': ')[1]} on {TITLES.get(row['experiment'], title)}"
+    return f"{row['here']} with {said}" if with_outcome else said
 
 
 def listed(parts: Sequence[str]) -> str:

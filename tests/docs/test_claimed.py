@@ -66,6 +66,21 @@ def test_in_brief_it_lists_what_was_decided(lines, tmp_path):
     )
 
 
+def test_in_brief_a_claim_with_either_outcome_stands_once(tmp_path):
+    folder = tmp_path / "small/tables"
+    folder.mkdir(parents=True)
+    opposite = (*SAME, "mnist", 5, 5, 0.3, 0.2, 0.4, 0.05, "the opposite", None)
+    pd.DataFrame([*ROWS, opposite], columns=COLUMNS).to_csv(folder / "claims.csv", index=False)
+    said = claimed(tmp_path, "small", "brief")
+    assert said.count("A and B are alike") == 1
+    assert (
+        "As claimed on one data set, the opposite on another:\n\n- A and B are alike (H18): "
+        "as claimed with +0.10 [−0.20, +0.40], margin 0.9 on handwritten digits of scikit-learn; "
+        "the opposite with +0.30 [+0.20, +0.40], margin 0.05 on MNIST."
+    ) in said
+    assert "\nThe opposite:" not in said
+
+
 def test_what_came_out_is_counted(lines):
     assert lines[0] == "**4 claims, 7 tests of them: 2 as claimed and 5 undecided.**"
     assert "1 or 4 or 5 seeds" in "\n".join(lines)
