@@ -130,7 +130,8 @@ class Claim(_Strict):
     """What a paper claims of two networks: the error of `first` minus that of `second`.
 
     first, second: the id of a value, or a Side. difference: None where the paper gives no number. expected: the paper
-    finds the error of the first lower, or both the same.
+    finds the error of the first lower, or both the same. times_parameters: where the claim is about sizes too, the
+    parameters of the second over those of the first.
     """
 
     id: str
@@ -143,6 +144,7 @@ class Claim(_Strict):
     unit: Literal["points", "percent"] = "points"
     expected: Literal["lower", "same"] = "lower"
     attack: Attack | None = None
+    times_parameters: Positive | None = None
     from_memory: bool = False
 
 

@@ -69,11 +69,11 @@ def found_runs(where: str, keys: Sequence[str], results: Path, aside: Path) -> d
     path = Path(where)
     if (path / "run.yaml").exists():
         folders = {"/".join(path.resolve().parts[-3:]): RunFolder(path)}
+    elif (path / KEPT).exists():  # all runs of a reference; those with weights are below runs/ as well
+        folders = _kept(path, aside)
     elif (path / "runs").is_dir():
         records = sorted(path.glob("runs/*/*/*/run.yaml"))
         folders = {"/".join(record.parts[-4:-1]): RunFolder(record.parent) for record in records}
-    elif (path / KEPT).exists():
-        folders = _kept(path, aside)
     elif (path / "runs.csv").exists():
         raise InputError(f"{where}: has no {KEPT}, as references of before had none: no run of it can be made again")
     else:

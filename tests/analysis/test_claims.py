@@ -104,7 +104,8 @@ def test_the_claims_of_a_study_are_corrected_together(make_plan, write_run, resu
         plan = make_plan(text)
         for run in plan.runs:
             ours = {"capsnet-iterations3": iterations[run.seed], "cnn": iterations[run.seed] + (-1) ** run.seed / 10}
-            write_run(run, error=0.5 + ours.get(run.variant, 0.0))
+            size = 35_445_522 if run.variant == "cnn" else 8_215_568
+            write_run(run, error=0.5 + ours.get(run.variant, 0.0), parameters=size)
         found = {r.claim.id: r for r in check_claims(plan, collect(plan, results)) if r.a is not None}
         assert found[LOWER].verdict == verdict
     assert set(found) == {LOWER, "S17-cnn-mnist"}
@@ -112,6 +113,21 @@ def test_the_claims_of_a_study_are_corrected_together(make_plan, write_run, resu
     assert found[LOWER].found["p_holm"] == pytest.approx(2 * alone)
     assert all(word in found[LOWER].reason for word in ("Holm", "2 claims", "p = 0.0"))
     assert found["S17-cnn-mnist"].verdict == "undecided"
+
+
+@pytest.mark.parametrize(("size", "is_tested"), [(8_000_000, True), (6_000_000, True), (5_000_000, False)])
+def test_a_claim_about_sizes_is_not_tested_by_networks_of_other_sizes(make_plan, write_run, results, size, is_tested):
+    """The CNN of S17 has 4.3 times the parameters of its CapsNet; here it has 4, 3 and 2.5 times."""
+    plan = make_plan(WITH + "  cnn: {model: cnn_sabour_mnist}\n")
+    for run in plan.runs:
+        of_cnn = run.variant == "cnn"
+        write_run(run, error=0.5 + of_cnn * (1 + run.seed / 50), parameters=size if of_cnn else 2_000_000)
+    (found,) = (r for r in check_claims(plan, collect(plan, results)) if r.claim.id == "S17-cnn-mnist")
+    assert (found.a is not None) == is_tested
+    assert found.verdict == ("supported" if is_tested else "not tested")
+    if not is_tested:
+        assert "has 2.5 times the parameters of" in found.reason
+        assert found.reason.endswith("not 4.3 times as many")
 
 
 def test_a_claim_of_no_difference_has_no_corrected_p(checked):
@@ -222,7 +238,7 @@ def test_a_claim_about_an_attack_rests_on_the_errors_under_it(make_plan, write_r
     """FGSM at 0.1: the CNN errs on every image, the capsules on less; at 0.2 nobody was attacked."""
     plan = make_plan(SOLIDS)
     for run in plan.runs:
-        write_run(run, error=10.0 + run.seed / 10)
+        write_run(run, error=10.0 + run.seed / 10, parameters=4_200_000 if run.variant == "cnn" else 310_000)
     runs, attacked = collect(plan, results), {}
     for run in plan.runs:
         error = 60.0 + run.seed if run.variant == "capsules" else 90.0 + run.seed / 2

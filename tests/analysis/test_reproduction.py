@@ -27,6 +27,7 @@ variants:
         training: {epochs: 3, learning_rate: 0.003}}
 evaluations: [accuracy, familiar, confusion, cost]
 tracking: false
+keep_weights: [moved/cnn/seed0]
 """
 DATA = Path("data")
 
@@ -114,6 +115,7 @@ def test_a_reference_needs_no_run_folders(here):
         folder_of(here, variant).write_record({**folder_of(here, variant).read_record(), "commit": "c" * 40})
     write_reference(plan, here / "results", _collected(plan, here), here / "reference", unfinished=True)
     shutil.rmtree(here / "results")
+    assert (here / "reference/runs/moved/cnn/seed0/model.pt").exists()  # the weights of one of the two
     folders = found_runs(str(here / "reference"), [], here / "results", here / "aside")
     assert list(folders) == ["moved/caps/seed0", "moved/cnn/seed0"]
     found = reproduce_run(folders["moved/cnn/seed0"], here / "aside", DATA)
