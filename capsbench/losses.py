@@ -116,8 +116,8 @@ class ShareLikelihoodLoss(Loss):
 class CrossEntropyLoss(Loss):
     """Cross-entropy of a softmax, or of one sigmoid per class where an image has several classes.
 
-    of: the softmax is over "scores", logits where a network has them, as Heinsen's and the variational Bayes paper
-    train; or over "activations", as H18's authors' code does, so that it cannot fall under log(1 + (K - 1) / e).
+    of: the softmax is over "scores", logits where a network has them, as Heinsen's paper trains; or over "activations",
+    as H18's and the variational Bayes authors' code do, so that it cannot fall under log(1 + (K - 1) / e).
     """
 
     def __init__(self, *, of: Literal["scores", "activations"] = "scores"):

@@ -14,10 +14,11 @@ from capsbench.study import catalogue
 REAL = tuple(TITLES)  # experiments on the papers' own data, or images generated from them
 BRIEFLY = (
     "Points of test error, the first network minus the second: mean over {seeds} seeds paired, with the 95 % t "
-    'interval; differences hold after Holm\'s correction for all tests, and "the same" is within the margin.'
+    "interval. A difference holds after Holm's correction for all tests of a difference; "
+    '"about the same" means that the 90 % interval, which is narrower, lies within the margin.'
 )
 _DECIDED = ("as claimed", "the opposite")
-BOTH = "As claimed on one data set, the opposite on another"
+BOTH = "Verdicts that differ by data set and margin"
 BELOW = """
 Paper: error of the first network minus that of the second; "the same" where it says that they do not differ. Ours: the
 same at equal seeds, in points of test error (of error under attack for claims about attacks), mean over {seeds} seeds
@@ -57,8 +58,7 @@ def _counted(found: pd.DataFrame) -> str:
     tested = found[found["here"].notna()]
     counts = tested["here"].value_counts().to_dict()
     said = [f"{counts[word]} {word}" for word in ("as claimed", "the opposite", "undecided") if word in counts]
-    claims = tested["claim"].nunique()
-    return f"**{claims} claims, {len(tested)} tests of them: {listed(said)}.**"
+    return f"**{len(tested)} tests of {tested['claim'].nunique()} claims: {listed(said)}.**"
 
 
 def _bullets(found: pd.DataFrame) -> Iterator[str]:

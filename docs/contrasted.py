@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 from claimed import listed
-from findings import FEWEST, named, table
+from findings import FEWEST, LEAD, named, table
 
 from capsbench.analysis.contrasts import SIGNIFICANT, digits_for, interval_of_difference, not_in_intervals, number
 from capsbench.analysis.tables.text import with_minus_signs
@@ -38,6 +38,36 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
         "Bold: zero lies outside the interval, also after Holm's correction within the contrast's family, and no side "
         f"stayed at chance.{below}"
     )
+
+
+def told(reference: Path, study: str) -> str:
+    """Say in a sentence each what the contrasts that lead the page have shown, data set by data set (findings.LEAD)."""
+    found = _read(reference, study)
+    lines = []
+    for name in LEAD[study]:
+        cells = found[(found["contrast"] == name) & (found["n"] >= FEWEST)]
+        if cells.empty:
+            raise ValueError(f"no results of a contrast '{name}'")
+        titles, said, others = _titles(cells), [], []
+        for row in cells.to_dict("records"):
+            where = titles[row["data_set"]]
+            if _is_shown(row):
+                said.append(f"{_told(row)} on {where}")
+            elif isinstance(row["stuck"], str):
+                said.append(f"nothing can be said on {where}, where {row['stuck']}")
+            else:
+                others.append(where)
+        said += [f"no difference was shown on {listed(others)}"] if others else []
+        lines.append(f"- **{name[0].upper()}{name[1:]}**: {'; '.join(said)}.")
+    return "\n".join(lines)
+
+
+def _told(row: Any) -> str:
+    """Return "a lower error by 0.29 to 0.59 points", which is the interval."""
+    word = "lower" if row["mean"] < 0 else "higher"
+    ends = sorted(abs(row[end]) for end in ("low", "high"))
+    digits = digits_for(row["low"], row["high"])
+    return f"a {word} error by {ends[0]:.{digits}f} to {ends[1]:.{digits}f} points"
 
 
 def _difference(row: Any) -> str:

@@ -56,6 +56,16 @@ SUMMARY = {
         "CNN of their size": {"smallnorb": "cnn"},
     },
 }
+LEAD = {  # study -> the contrasts that the first page tells
+    "cpu": (
+        "CapsNet with dynamic routing (3 iterations) against a CNN of its size",
+        "EM (3 iterations) against dynamic routing (3), each under its paper's loss",
+        "EM (3 iterations) against dynamic routing (3), both under the spread loss",
+        "dynamic routing: three iterations against one",
+        "dynamic routing: with a decoder against without",
+        "Efficient-CapsNet against a ResNet-20 of less than half its size",
+    ),
+}
 NOTES = {  # below the summary
     "cpu": "Mean ± standard deviation over n seeds.",
     "fair": "Mean ± standard deviation over n seeds. S17 has 0.25 % on MNIST, H18 1.8 % on smallNORB.",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from claimed import claimed
-from contrasted import contrasts, effects
+from contrasted import contrasts, effects, told
 from findings import results, summary, table
 from pydantic import BaseModel
 
@@ -214,6 +214,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "bench": bench,
     "contrasts": contrasts,
     "effects": effects,
+    "told": told,
     "claimed": claimed,
 }
 

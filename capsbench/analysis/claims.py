@@ -61,7 +61,8 @@ def check_claims(plan: Plan, runs: pd.DataFrame, measures: Measures | None = Non
     where fewer than 80 % of the seeds have both. The first is a claim "supported" and the second one "contradicted"
     where both networks and their trainings are the paper's, and "not comparable" where a side deviates.
 
-    A claim about sizes is not tested by networks whose sizes are not within a factor of `SIZE_WITHIN` of what it says.
+    A claim about sizes is not tested by networks whose sizes are not within a factor of `SIZE_WITHIN` of what it says,
+    nor one about equal familiar error by networks of which neither was stopped at that of the other.
 
     Args:
         plan: the study.
@@ -76,15 +77,15 @@ def claims_of(plan: Plan, runs: pd.DataFrame, there: Sequence[Cell], measures: M
     found = []
     for claim in claims():
         pairs = _pairs(claim, there)
-        other_sizes = [pair for pair in pairs if _is_of_other_size(claim, *pair)]
-        pairs = [pair for pair in pairs if pair not in other_sizes]
+        beside = [_beside_the_claim(claim, *pair) for pair in pairs]
+        pairs = [pair for pair, why in zip(pairs, beside, strict=True) if not why]
         if claim.attack is not None:
             attacked = under_attack(runs, measures, claim.attack)
             pairs = [pair for pair in pairs if any(_was_attacked(attacked, cell) for cell in pair)]
             tested = [_checked(claim, *pair, plan, attacked, _of_choice(attacked, runs, *pair)) for pair in pairs]
         else:
             tested = [_checked(claim, a, b, plan, runs, (a.sampling_error, b.sampling_error)) for a, b in pairs]
-        tested += [_of_other_size(claim, *pair) for pair in other_sizes]
+        tested += [ClaimResult(claim, None, None, None, None, "", "", "not tested", why) for why in beside if why]
         found += tested or [_untested(claim, there)]
     return _corrected(found)
 
@@ -124,7 +125,7 @@ def _pairs(claim: PublishedClaim, there: Sequence[Cell]) -> list[tuple[Cell, Cel
             (a, b) for a in sides[0] for b in sides[1] if a.experiment == b.experiment == experiment and a is not b
         ]
         if candidates:
-            found.append(min(candidates, key=lambda pair: (_is_of_other_size(claim, *pair), _distance(*pair))))
+            found.append(min(candidates, key=lambda pair: (bool(_beside_the_claim(claim, *pair)), _distance(*pair))))
     return found
 
 
@@ -134,17 +135,15 @@ def _distance(a: Cell, b: Cell) -> int:
     return sum(first.get(name) != second.get(name) for name in {*first, *second})
 
 
-def _is_of_other_size(claim: PublishedClaim, a: Cell, b: Cell) -> bool:
-    """Tell whether a claim is about the sizes of its networks and these two have others; before a run they are open."""
-    if claim.times_parameters is None or math.isnan(a.parameters) or math.isnan(b.parameters):
-        return False
-    return abs(math.log(b.parameters / a.parameters / claim.times_parameters)) > math.log(SIZE_WITHIN)
-
-
-def _of_other_size(claim: PublishedClaim, a: Cell, b: Cell) -> ClaimResult:
-    claimed = "as many" if claim.times_parameters == 1 else f"{claim.times_parameters:g} times as many"
-    reason = f"{b.label} has {b.parameters / a.parameters:.2g} times the parameters of {a.label}, not {claimed}"
-    return ClaimResult(claim, None, None, None, None, "", "", "not tested", reason)
+def _beside_the_claim(claim: PublishedClaim, a: Cell, b: Cell) -> str:
+    """Say why two networks are not what a claim is about, as to sizes and familiar errors; empty where they are."""
+    ratio = b.parameters / a.parameters  # nan before a run
+    if claim.times_parameters and abs(math.log(ratio / claim.times_parameters)) > math.log(SIZE_WITHIN):
+        claimed = "as many" if claim.times_parameters == 1 else f"{claim.times_parameters:g} times as many"
+        return f"{b.label} has {ratio:.2g} times the parameters of {a.label}, not {claimed}"
+    if claim.equal_familiar and a.run.training.match != b.variant and b.run.training.match != a.variant:
+        return f"neither {a.label} nor {b.label} was stopped at the familiar error of the other"
+    return ""
 
 
 def _untested(claim: PublishedClaim, there: Sequence[Cell]) -> ClaimResult:

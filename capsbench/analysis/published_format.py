@@ -131,7 +131,7 @@ class Claim(_Strict):
 
     first, second: the id of a value, or a Side. difference: None where the paper gives no number. expected: the paper
     finds the error of the first lower, or both the same. times_parameters: where the claim is about sizes too, the
-    parameters of the second over those of the first.
+    parameters of the second over those of the first. equal_familiar: it is about networks of equal familiar error.
     """
 
     id: str
@@ -145,6 +145,7 @@ class Claim(_Strict):
     expected: Literal["lower", "same"] = "lower"
     attack: Attack | None = None
     times_parameters: Positive | None = None
+    equal_familiar: bool = False
     from_memory: bool = False
 
 

@@ -76,6 +76,7 @@ class PublishedClaim:
     difference: error of `first` minus that of `second` in points, or in percent of the latter; None where the paper
     gives no number. expected: the paper finds the error of the first lower, or both the same. attack: of test images.
     times_parameters: where the claim is about sizes too, the parameters of `second` over those of `first`.
+    equal_familiar: it is about networks of equal familiar error.
     """
 
     id: str
@@ -89,6 +90,7 @@ class PublishedClaim:
     expected: Literal["lower", "same"]
     attack: Attack | None
     times_parameters: float | None
+    equal_familiar: bool
     from_memory: bool
 
 
@@ -152,7 +154,8 @@ def _smallest_margin(data_set: str, protocol: Protocol | None) -> float:
 def _claim(claim: Claim) -> PublishedClaim:
     first, second = _network(claim.first), _network(claim.second)
     same = {name: getattr(claim, name) for name in (
-        "id", "paper", "place", "wording", "difference", "unit", "expected", "times_parameters", "from_memory",
+        "id", "paper", "place", "wording", "difference", "unit", "expected", "times_parameters", "equal_familiar",
+        "from_memory",
     )}  # fmt: skip
     attack = claim.attack or (first.value.attack if first.value is not None else None)
     return PublishedClaim(**same, first=first, second=second, attack=attack)

@@ -186,6 +186,15 @@ def test_networks_at_novel_views_are_compared_where_their_familiar_errors_match(
     assert "not matched" in found.reason
 
 
+def test_a_claim_at_equal_familiar_error_is_not_tested_by_trainings_of_equal_length(make_plan, write_run, results):
+    plan = make_plan(NOVEL.replace(", training: {match: cnn}", ""))
+    for run in plan.runs:
+        write_run(run, error=13.0 + run.seed, familiar=3.6)
+    (found,) = (r for r in check_claims(plan, collect(plan, results)) if r.claim.id == "H18-azimuth")
+    assert (found.verdict, found.a) == ("not tested", None)
+    assert "was stopped at the familiar error of the other" in found.reason
+
+
 def test_what_keeps_a_matched_pair_from_the_papers_is_said_once(make_plan, write_run, results):
     plan = make_plan("""\
 name: matched

@@ -60,7 +60,7 @@ def test_in_brief_it_lists_what_was_decided(lines, tmp_path):
     said, below = claimed(tmp_path, "small", "brief").rsplit("\n\n", 1)
     assert below.startswith("Points of test error, the first network minus the second: mean over 1 or 4 or 5 seeds")
     assert said == (
-        "**4 claims, 7 tests of them: 2 as claimed and 5 undecided.**\n\nAs claimed:\n\n"
+        "**7 tests of 4 claims: 2 as claimed and 5 undecided.**\n\nAs claimed:\n\n"
         "- A is better than B (S17): −1.50 [−2.00, −1.00] on handwritten digits of scikit-learn.\n"
         "- A and B are alike (H18): +0.10 [−0.20, +0.40], margin 0.9 on handwritten digits of scikit-learn."
     )
@@ -74,7 +74,7 @@ def test_in_brief_a_claim_with_either_outcome_stands_once(tmp_path):
     said = claimed(tmp_path, "small", "brief")
     assert said.count("A and B are alike") == 1
     assert (
-        "As claimed on one data set, the opposite on another:\n\n- A and B are alike (H18): "
+        "Verdicts that differ by data set and margin:\n\n- A and B are alike (H18): "
         "as claimed with +0.10 [−0.20, +0.40], margin 0.9 on handwritten digits of scikit-learn; "
         "the opposite with +0.30 [+0.20, +0.40], margin 0.05 on MNIST."
     ) in said
@@ -82,6 +82,6 @@ def test_in_brief_a_claim_with_either_outcome_stands_once(tmp_path):
 
 
 def test_what_came_out_is_counted(lines):
-    assert lines[0] == "**4 claims, 7 tests of them: 2 as claimed and 5 undecided.**"
+    assert lines[0] == "**7 tests of 4 claims: 2 as claimed and 5 undecided.**"
     assert "1 or 4 or 5 seeds" in "\n".join(lines)
     assert "(../results/reference/small/tables/claims.md)" in "\n".join(lines)

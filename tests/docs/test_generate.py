@@ -266,6 +266,28 @@ def test_contrasts_are_bold_where_their_interval_and_holm_leave_out_zero(referen
         generate.contrasts(reference, "tiny", "c")
 
 
+def test_what_leads_the_page_is_told_from_the_intervals(reference, monkeypatch):
+    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial,stuck\n"
+    (reference / "tiny/tables/contrasts.csv").write_text(
+        columns
+        + "a,one,mnist,x against y,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
+        + "a,two,smallnorb,x against y,5,2.0,1.5,2.5,0.01,higher,smallNORB (JPEG-75 copy): a.mat: md5 1,\n"
+        + "a,one,mnist,after Holm,5,-1.0,-1.9,-0.1,0.06,not shown,,\n"
+        + "a,two,smallnorb,after Holm,2,-1.0,,,,too few seeds,,\n"
+        + "a,one,mnist,at chance,5,50.0,49.0,51.0,0.01,higher,,x stayed at chance\n"
+    )
+    monkeypatch.setitem(findings.LEAD, "tiny", ("x against y", "after Holm", "at chance"))
+    assert generate.told(reference, "tiny").splitlines() == [
+        "- **X against y**: a lower error by 0.50 to 1.50 points on MNIST; "
+        "a higher error by 1.50 to 2.50 points on smallNORB (JPEG-75 copy).",
+        "- **After Holm**: no difference was shown on MNIST.",
+        "- **At chance**: nothing can be said on MNIST, where x stayed at chance.",
+    ]
+    monkeypatch.setitem(findings.LEAD, "tiny", ("y against x",))
+    with pytest.raises(ValueError, match="no results of a contrast 'y against x'"):
+        generate.told(reference, "tiny")
+
+
 def test_effects_are_said_where_they_hold_and_the_others_are_listed(reference):
     columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial,stuck\n"
     (reference / "tiny/tables/contrasts.csv").write_text(
