@@ -19,10 +19,11 @@ hand; a note in that code names a cost multiplied by R_j as another form, which 
 through their difference alone, as a bias of the class.
 Where this departs from the code:
 - It standardises the logits of the activations, and the poses, over the batch (BatchNorm without learnt factors): less
-  the mean, divided by the deviation, so that the betas cancel. Its loss is the cross-entropy of the activations. Here a sample does not depend on its batch mates. Poses are left as they are. The
-  cost exp(E[ln pi_j]) H_j is taken J times, so that an even share is 1 (a factor that their BatchNorm takes out again),
-  and less its mean over the parents of the sample; the logit is multiplied by exp(`gain`), learnt from zero. Without
-  the mean all activations start next to 1 (smallNORB) or next to 0 (MNIST), without the factors they stay near 1/2.
+  the mean, divided by the deviation, so that the betas cancel. Its loss is the cross-entropy of the activations. Here a
+  sample does not depend on its batch mates. Poses are left as they are. The cost exp(E[ln pi_j]) H_j is taken J times,
+  so that an even share is 1 (a factor that their BatchNorm takes out again), and less its mean over the parents of the
+  sample; the logit is multiplied by exp(`gain`), learnt from zero. Without the mean all activations start next to 1
+  (smallNORB) or next to 0 (MNIST), without the factors they stay near 1/2.
 - It divides by R_j, and by a sum of densities clamped at 1e-11. Here the sums are rearranged so
   that a parent without data falls back on its prior, and responsibilities are a softmax over log-densities.
 - Responsibilities have E[ln pi_j] in the numerator too; a stored version of that code leaves it out there, so that a
