@@ -61,7 +61,9 @@ def test_a_claim_that_is_tested_has_its_corrected_p_and_two_of_them_share_the_co
     )
     below = {"capsnet-iterations3": [-0.04, -0.09, -0.01, -0.03, -0.08], "cnn": [0.1, -0.2, 0.1, -0.15, 0.05]}
     for run in plan.runs:
-        write_run(run, error=0.5 + (below[run.variant][run.seed] if run.variant in below else 0.0))
+        size = 35_445_522 if run.variant == "cnn" else 8_215_568
+        error = 0.5 + (below[run.variant][run.seed] if run.variant in below else 0.0)
+        write_run(run, error=error, parameters=size)
     table = made("claims", plan)
     rows = text_of(table).set_index("claim")
     row = rows.loc["With a decoder, three routing iterations have a lower error on MNIST than one."]
