@@ -48,26 +48,30 @@ def told(reference: Path, study: str) -> str:
         cells = found[(found["contrast"] == name) & (found["n"] >= FEWEST)]
         if cells.empty:
             raise ValueError(f"no results of a contrast '{name}'")
-        titles, said, others = _titles(cells), [], []
-        for row in cells.to_dict("records"):
-            where = titles[row["data_set"]]
-            if _is_shown(row):
-                said.append(f"{_told(row)} on {where}")
-            elif isinstance(row["stuck"], str):
-                said.append(f"nothing can be said on {where}, where {row['stuck']}")
-            else:
-                others.append(where)
-        said += [f"no difference was shown on {listed(others)}"] if others else []
-        lines.append(f"- **{name[0].upper()}{name[1:]}**: {'; '.join(said)}.")
-    return "\n".join(lines)
+        lines.append(f"- **{name[0].upper()}{name[1:]}**: {'; '.join(_said(cells.to_dict('records')))}.")
+    copies = [title for title in _titles(found).values() if title not in {f.title for f in catalogue().values()}]
+    below = f"\n\nNot the official files: {', '.join(copies)}." if copies else ""
+    return "\n".join(lines) + below
 
 
-def _told(row: Any) -> str:
-    """Return "a lower error by 0.29 to 0.59 points", which is the interval."""
-    word = "lower" if row["mean"] < 0 else "higher"
+def _said(rows: list[Any]) -> Iterator[str]:
+    """Yield "a lower error by 0.29 to 0.59 points on MNIST", which is the interval, and where nothing was shown."""
+    where = {row["data_set"]: catalogue()[row["data_set"]].title for row in rows}
+    shown = [row for row in rows if _is_shown(row)]
+    stuck = [row for row in rows if isinstance(row["stuck"], str)]
+    for word, sign in (("lower", -1), ("higher", 1)):
+        if parts := [f"{_range(row)} on {where[row['data_set']]}" for row in shown if row["mean"] * sign > 0]:
+            yield f"a {word} error by {listed(parts)}"
+    yield from (f"nothing can be said on {where[row['data_set']]}, where {row['stuck']}" for row in stuck)
+    if rest := [where[row["data_set"]] for row in rows if row not in shown and row not in stuck]:
+        yield f"no difference was shown on {listed(rest)}"
+
+
+def _range(row: Any) -> str:
+    """Return "0.29 to 0.59 points": an interval without its sign."""
     ends = sorted(abs(row[end]) for end in ("low", "high"))
     digits = digits_for(row["low"], row["high"])
-    return f"a {word} error by {ends[0]:.{digits}f} to {ends[1]:.{digits}f} points"
+    return f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f} points"
 
 
 def _difference(row: Any) -> str:

@@ -67,8 +67,8 @@ LEAD = {  # study -> the contrasts that the first page tells
     ),
 }
 NOTES = {  # below the summary
-    "cpu": "Mean ± standard deviation over n seeds.",
-    "fair": "Mean ± standard deviation over n seeds. S17 has 0.25 % on MNIST, H18 1.8 % on smallNORB.",
+    "cpu": "Mean ± standard deviation over five seeds, or n where it is given.",
+    "fair": "Mean ± standard deviation over five seeds, or n where it is given.",
 }
 
 
@@ -126,9 +126,14 @@ def summary(reference: Path, study: str) -> str:
     lines = [["method", f"parameters{sizes_of}", *(f"{data_title(runs, name)}, error %" for name in experiments)]]
     for method, variants in rows.items():
         sizes = [_size(cell(runs, name, variants[name])) for name in experiments if name in variants]
-        found = (mean_and_std(cell(runs, name, variants[name])) if name in variants else "" for name in experiments)
+        found = (_short(cell(runs, name, variants[name])) if name in variants else "" for name in experiments)
         lines.append([method, " / ".join(dict.fromkeys(filter(None, sizes))), *found])
     return f"{table(lines)}\n\n{NOTES.get(study, '')}"
+
+
+def _short(runs: pd.DataFrame) -> str:
+    """Return mean ± standard deviation, and the number of seeds only where one is missing."""
+    return mean_and_std(runs).replace(f" (n = {len(runs)})", "")
 
 
 def _size(runs: pd.DataFrame) -> str:
