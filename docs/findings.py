@@ -65,6 +65,7 @@ LEAD = {  # study -> the contrasts that the first page tells
         "dynamic routing: with a decoder against without",
         "Efficient-CapsNet against a ResNet-20 of less than half its size",
     ),
+    "diagnostics": ("self-routing CapsNet against a ResNet-20 of its backbone's widths",),
 }
 NOTES = {  # below the summary
     "cpu": (
