@@ -69,8 +69,8 @@ LEAD = {  # study -> the contrasts that the first page tells
 }
 NOTES = {  # below the summary
     "cpu": (
-        "Mean ± standard deviation over five seeds, or n where it is given. Efficient-CapsNet has batch norm and ReLU on "
-        "MNIST, instance norm and leaky ReLU on smallNORB, as its authors have it."
+        "Mean ± standard deviation over five seeds, or n where it is given. Efficient-CapsNet has batch norm and ReLU "
+        "on MNIST, instance norm and leaky ReLU on smallNORB, as its authors have it."
     ),
     "fair": "Mean ± standard deviation over five seeds, or n where it is given.",
 }
