@@ -24,8 +24,8 @@ Where this departs from the code:
   so that an even share is 1 (a factor that their BatchNorm takes out again), and less its mean over the parents of the
   sample; the logit is multiplied by exp(`gain`), learnt from zero. Without the mean all activations start next to 1
   (smallNORB) or next to 0 (MNIST), without the factors they stay near 1/2.
-- It divides by R_j, and by a sum of densities clamped at 1e-11. Here the sums are rearranged so
-  that a parent without data falls back on its prior, and responsibilities are a softmax over log-densities.
+- It divides by R_j, and by a sum of densities clamped at 1e-11. Here the sums are rearranged so that a parent
+  without data falls back on its prior, and responsibilities are a softmax over log-densities.
 - Responsibilities have E[ln pi_j] in the numerator too; a stored version of that code leaves it out there, so that a
   child's do not sum to one.
 - The prior mean m_0 is zero, as there, and not an option.
