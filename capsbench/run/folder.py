@@ -29,6 +29,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from capsbench.errors import InputError
+from capsbench.run.interrupts import held_interrupts
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +51,16 @@ def write_whole(path: Path, write: Callable[[Path], Any], *, lasting: bool = Fal
     """Let `write` fill a temporary file, then move it to its final name, so that readers see a whole file or none.
 
     lasting: the content is on the disk before the name is, so that this holds after a power loss too. What a process
-    that was killed left of an earlier attempt goes.
+    that was killed left of an earlier attempt goes. A Ctrl-C comes once the file is there.
 
     Raises:
         OSError: the file cannot be written, with its final name, such as for a full disk.
     """
+    with held_interrupts():
+        _write_aside(path, write, lasting)
+
+
+def _write_aside(path: Path, write: Callable[[Path], Any], lasting: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -1,16 +1,19 @@
-"""Networks that cannot be built are found before anything trains."""
+"""Networks that cannot be built, or whose loss cannot be taken, are found before anything trains."""
+
+from contextlib import suppress
 
 import torch
 
 from capsbench.errors import InputError
+from capsbench.losses import Loss
 from capsbench.models import build_model, count_parameters
-from capsbench.study import Plan
+from capsbench.study import DataSet, Plan
 
 MOST_PARAMETERS = 1_000_000_000  # 16 GB with gradients and Adam's moments; the papers' networks have up to 25 million
 
 
 def check_networks(plan: Plan, experiment: str) -> None:
-    """Build every network of an experiment on the meta device, which costs no memory and next to no time.
+    """Build every network of an experiment on the meta device, and call its losses: no memory, next to no time.
 
     Raises InputError, in one line, for options that are possible alone but not together or not on these images.
     """
@@ -19,6 +22,9 @@ def check_networks(plan: Plan, experiment: str) -> None:
         try:
             with torch.device("meta"):
                 model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)
+                for loss in model.modules():
+                    if isinstance(loss, Loss):
+                        _try_loss(loss, run.data.facts)
         except ValueError as error:
             raise InputError(f"{plan.path}: {experiment}/{name}: {error}") from None
         if (number := count_parameters(model)) > MOST_PARAMETERS:
@@ -26,3 +32,10 @@ def check_networks(plan: Plan, experiment: str) -> None:
                 f"{plan.path}: {experiment}/{name}: a network of {number:,} parameters, more than {MOST_PARAMETERS:,}; "
                 "is one of its widths a slip?"
             )
+
+
+def _try_loss(loss: Loss, facts: DataSet) -> None:
+    """Call a loss on the meta device, on labels as the data set has them. Raises ValueError where it refuses them."""
+    labels = torch.zeros((1, facts.objects) if facts.objects > 1 else 1, dtype=torch.long)
+    with suppress(RuntimeError):  # what it calls does not exist there
+        loss(torch.zeros(1, facts.num_classes), labels)

@@ -58,3 +58,14 @@ def test_a_width_that_is_a_slip_is_found_before_anything_trains(plan_of):
     text = STUDY.replace("options: {transform: {name: grouped, groups: 7}}", "options: {conv_channels: 1000000}")
     with pytest.raises(InputError, match=r"digits/bad: a network of \d\d,\d{3},\d{3},\d{3} parameters, more than 1,0"):
         check_networks(plan_of(text), "digits")
+
+
+def test_a_loss_that_cannot_take_several_classes_is_found_before_anything_trains(plan_of):
+    pairs = STUDY.replace("{name: digits}", "{name: multimnist}").replace("transform: {name: grouped, groups: 7}", "{}")
+    for loss, refused in (("spread", True), ("margin", False), ("share_likelihood", False), ("cross_entropy", False)):
+        plan = plan_of(pairs.replace("{{}}", f"{{loss: {loss}}}"))
+        if not refused:
+            check_networks(plan, "digits")
+            continue
+        with pytest.raises(InputError, match=r"digits/bad: the spread loss takes one class per image; .* 'margin'"):
+            check_networks(plan, "digits")
