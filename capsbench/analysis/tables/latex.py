@@ -70,12 +70,11 @@ class _Tabular:
     def lines(self, available: float) -> list[str]:
         size, widths = _fit(self.columns, self.rows, available)
         columns = list(zip(*(row.texts for row in self.rows), strict=True)) if self.rows else []
+        numbers = [all(_NUMBER.fullmatch(text) for text in column) for column in columns] or [False] * len(widths)
         kinds = [
-            "l" if width is None and not (columns and all(_NUMBER.fullmatch(text) for text in columns[n]))
-            else "r" if width is None
-            else rf">{{\raggedright\arraybackslash}}p{{{width / available:.3f}\linewidth}}"
-            for n, width in enumerate(widths)
-        ]  # fmt: skip
+            "lr"[number] if width is None else _wrapping(width / available, "raggedleft" if number else "raggedright")
+            for width, number in zip(widths, numbers, strict=True)
+        ]
         found = [rf"{{{size}" if size != r"\footnotesize" else "{"]
         found += [rf"\begin{{tabular}}{{@{{}}{''.join(kinds)}@{{}}}}", r"\toprule"]
         found.append(_cells(self.columns))
@@ -87,6 +86,10 @@ class _Tabular:
             for n, row in enumerate(each.rows):
                 found += [*(apart if n else []), _cells(row.texts)]
         return [*found, r"\bottomrule", r"\end{tabular}\par}", r"\medskip"]
+
+
+def _wrapping(share: float, ragged: str) -> str:
+    return rf">{{\{ragged}\arraybackslash}}p{{{share:.3f}\linewidth}}"
 
 
 def _cells(texts: Sequence[str]) -> str:

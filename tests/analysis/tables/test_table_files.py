@@ -123,6 +123,16 @@ def test_the_longest_column_of_a_table_that_wraps_is_the_widest():
     assert "5~of~5" in text
 
 
+def test_numbers_stand_on_the_right_under_a_heading_that_wraps_too():
+    rows = (Row(("a network of many words " * 5, "1,204", "12.3")),)
+    columns = ("network", "images in each second of a training " * 3, "ms")
+    text = latex(Table("t", "", "", (Grid("", columns, rows),), (), EMPTY))
+    (kinds,) = re.findall(r"begin\{tabular\}\{@\{\}(.*)@\{\}\}", text)
+    assert re.sub(r"[\d.]+", "", kinds) == (
+        r">{\raggedright\arraybackslash}p{\linewidth}>{\raggedleft\arraybackslash}p{\linewidth}r"
+    )
+
+
 def test_rows_that_wrap_stand_apart():
     short, long = (Grid("", ("a", "b"), (Row(("1", text)), Row(("2", text)))) for text in ("x", "x y z " * 60))
     texts = [latex(Table("t", "a title", "how to read it", (each,), (), EMPTY)) for each in (short, long)]
