@@ -78,7 +78,10 @@ def same_but(run: Run, axis: str) -> str:
     """
     others = {name: value for name, value in run.options.items() if name != axis}
     training = run.training.model_dump(mode="json", exclude={"device"})
-    facts = [run.data.model_dump(mode="json"), run.model, others, training]
+    data = run.data.model_dump(mode="json")
+    if run.data.split == "per_seed":  # the seed was added, see `Data.drawn_for`
+        data["split_seed"] = (run.data.split_seed - run.seed) % 2**31
+    facts = [data, run.model, others, training]
     return f"{run.experiment}/{run.model}/{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]}"
 
 

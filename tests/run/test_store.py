@@ -316,6 +316,25 @@ def test_same_but_tells_everything_else_apart(plan):
     assert same_but(decoded, "decoder") == same_but(plain, "decoder")
 
 
+def test_seeds_that_draw_their_own_images_are_searched_for_together(tmp_path):
+    """One view for all seeds of a group, not one for each seed."""
+    path = tmp_path / "study.yaml"
+    fixed = write_study(path)
+
+    def drawn(split_seed):
+        study = json.loads(path.read_text())
+        study["experiments"]["digits"]["data"] |= {"split": "per_seed", "split_seed": split_seed}
+        path.write_text(json.dumps(study))
+        return load_plan(path)
+
+    plan = drawn(7)
+    runs = [plan.cell("digits", "em", seed) for seed in (0, 1, 2)]
+    assert len({run.data.split_seed for run in runs}) == 3
+    assert len({same_but(run, "routing") for run in runs}) == 1
+    assert len(saved_views(plan)) == len(saved_views(fixed))
+    assert same_but(drawn(8).cell("digits", "em", 0), "routing") != same_but(runs[0], "routing")
+
+
 def test_views_are_saved_and_follow_the_study(filled, results, tmp_path):
     def views():
         tags = client_of(results).get_experiment_by_name("small").tags
