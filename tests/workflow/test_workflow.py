@@ -297,7 +297,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
     [
         ("configs/quick.yaml", 33),
         ("configs/ablations.yaml", 520),
-        ("configs/cpu.yaml", 330),
+        ("configs/cpu.yaml", 335),
         ("configs/fair.yaml", 105),
         ("configs/diagnostics.yaml", 220),
         ("configs/paper.yaml", 265),
