@@ -59,6 +59,7 @@ SUMMARY = {
 LEAD = {  # study -> the contrasts that the first page tells
     "cpu": (
         "CapsNet with dynamic routing (3 iterations) against a CNN of its size",
+        "CapsNet with decoder against a CNN of its size",
         "EM (3 iterations) against dynamic routing (3), each under its paper's loss",
         "EM (3 iterations) against dynamic routing (3), both under the spread loss",
         "dynamic routing: three iterations against one",
