@@ -62,6 +62,7 @@ LEAD = {  # study -> the contrasts that the first page tells
         "CapsNet with decoder against a CNN of its size",
         "EM (3 iterations) against dynamic routing (3), each under its paper's loss",
         "EM (3 iterations) against dynamic routing (3), both under the spread loss",
+        "EM (2 iterations) against dynamic routing (3), both with decoder and margin loss",
         "dynamic routing: three iterations against one",
         "dynamic routing: with a decoder against without",
         "Efficient-CapsNet against a ResNet-20 of less than half its size",
