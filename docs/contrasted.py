@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 from claimed import listed
-from findings import FEWEST, LEAD, named, table
+from findings import FEWEST, LEAD, LEAD_FAMILIES, named, table
 
 from capsbench.analysis.contrasts import SIGNIFICANT, digits_for, interval_of_difference, not_in_intervals, number
 from capsbench.analysis.tables.text import with_minus_signs
@@ -41,7 +41,7 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
 
 
 def told(reference: Path, study: str) -> str:
-    """Say in a sentence each what the contrasts that lead the page have shown, data set by data set (findings.LEAD)."""
+    """Say in a sentence each what the contrasts that lead the page have shown, data set by data set (findings.LEAD), then a family."""
     found = _read(reference, study)
     lines = []
     for name in LEAD[study]:
@@ -49,9 +49,28 @@ def told(reference: Path, study: str) -> str:
         if cells.empty:
             raise ValueError(f"no results of a contrast '{name}'")
         lines.append(f"- **{name[0].upper()}{name[1:]}**: {'; '.join(_said(cells.to_dict('records')))}.")
+    if study in LEAD_FAMILIES:
+        lines.append(_told_family(found, *LEAD_FAMILIES[study]))
     copies = [title for title in _titles(found).values() if title not in {f.title for f in catalogue().values()}]
     below = f"\n\nNot the official files: {', '.join(copies)}." if copies else ""
     return "\n".join(lines) + below
+
+
+def _told_family(found: pd.DataFrame, family: str, against: str, beginning: str) -> str:
+    """Say which variants of a family have a lower and a higher error than the one that they are held against."""
+    said = []
+    for data_set, cells in found[(found["family"] == family) & (found["n"] >= FEWEST)].groupby("data_set", sort=False):
+        rows = [(row["contrast"].split(against)[0], row) for row in cells.to_dict("records")]
+        parts = []
+        for word, sign in (("lower", -1), ("higher", 1)):
+            if names := [name for name, row in rows if _is_shown(row) and row["mean"] * sign > 0]:
+                parts.append(f"a {word} error under {listed(names)}")
+        if rest := [name for name, row in rows if not _is_shown(row)]:
+            parts.append(f"no difference was shown under {listed(rest)}")
+        said.append(f"on {catalogue()[data_set].title} {', '.join(parts)}")
+    if not said:
+        raise ValueError(f"no results of a family '{family}'")
+    return f"- **{beginning}**: {'; '.join(said)}."
 
 
 def _said(rows: list[Any]) -> Iterator[str]:

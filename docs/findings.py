@@ -69,6 +69,9 @@ LEAD = {  # study -> the contrasts that the first page tells
     ),
     "diagnostics": ("self-routing CapsNet against a ResNet-20 of its backbone's widths",),
 }
+LEAD_FAMILIES = {  # study -> a family of contrasts against one variant, how it ends their names, how the page begins
+    "cpu": ("against_uniform_routing", " against uniform routing", "Routings against equal couplings, so against none"),
+}
 NOTES = {  # below the summary
     "cpu": (
         "Mean ± standard deviation over five seeds, or n where it is given. Efficient-CapsNet has batch norm and ReLU "
