@@ -41,7 +41,7 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
 
 
 def told(reference: Path, study: str) -> str:
-    """Say in a sentence each what the contrasts that lead the page have shown, data set by data set (findings.LEAD), then a family."""
+    """Say in a sentence each what the contrasts that lead the page have shown (findings.LEAD), then a family."""
     found = _read(reference, study)
     lines = []
     for name in LEAD[study]:
@@ -66,8 +66,8 @@ def _told_family(found: pd.DataFrame, family: str, against: str, beginning: str)
             if names := [name for name, row in rows if _is_shown(row) and row["mean"] * sign > 0]:
                 parts.append(f"a {word} error under {listed(names)}")
         if rest := [name for name, row in rows if not _is_shown(row)]:
-            parts.append(f"no difference was shown under {listed(rest)}")
-        said.append(f"on {catalogue()[data_set].title} {', '.join(parts)}")
+            parts.append(f"no difference was shown under {'the others' if parts else listed(rest)}")
+        said.append(f"on {catalogue()[data_set].title} {listed(parts)}")
     if not said:
         raise ValueError(f"no results of a family '{family}'")
     return f"- **{beginning}**: {'; '.join(said)}."

@@ -292,6 +292,31 @@ def test_what_leads_the_page_is_told_from_the_intervals(reference, monkeypatch):
         generate.told(reference, "tiny")
 
 
+def test_a_family_that_leads_the_page_is_told_by_data_set(reference, monkeypatch):
+    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial,stuck\n"
+    (reference / "tiny/tables/contrasts.csv").write_text(
+        columns
+        + "f,one,mnist,x against none,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
+        + 'f,one,mnist,"y against none, each under its own",5,-1.0,-1.5,-0.5,0.01,lower,,\n'
+        + "f,one,mnist,z against none,5,1.0,0.5,1.5,0.01,higher,,\n"
+        + "f,three,digits,x against none,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
+        + "f,three,digits,y against none,5,-1.0,-1.5,0.5,0.5,not shown,,\n"
+        + "f,two,smallnorb,x against none,5,-1.0,-1.9,-0.1,0.06,not shown,,\n"
+        + "f,two,smallnorb,z against none,2,1.0,,,,too few seeds,,\n"
+        + "g,one,mnist,u against none,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
+    )
+    monkeypatch.setitem(findings.LEAD, "tiny", ())
+    monkeypatch.setitem(findings.LEAD_FAMILIES, "tiny", ("f", " against none", "Against none"))
+    assert generate.told(reference, "tiny") == (
+        "- **Against none**: on MNIST a lower error under x and y and a higher error under z; "
+        "on handwritten digits of scikit-learn a lower error under x and no difference was shown under the others; "
+        "on smallNORB no difference was shown under x."
+    )
+    monkeypatch.setitem(findings.LEAD_FAMILIES, "tiny", ("h", " against none", "Against none"))
+    with pytest.raises(ValueError, match="no results of a family 'h'"):
+        generate.told(reference, "tiny")
+
+
 def test_effects_are_said_where_they_hold_and_the_others_are_listed(reference):
     columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial,stuck\n"
     (reference / "tiny/tables/contrasts.csv").write_text(
