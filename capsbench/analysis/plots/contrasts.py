@@ -41,7 +41,7 @@ from capsbench.study import Data, Plan
 
 DEFAULT_MARGIN = 0.1  # points, where no paper has a value
 MANY = 25  # contrasts, which below one another would be a strip longer than a page
-_MOST_BESIDE = 3  # panels
+_MOST_BESIDE = 4  # panels
 _TITLE = 16.0  # letters in an inch
 _COMPARED = ("same", "better", "worse", "undecided")
 
