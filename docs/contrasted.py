@@ -44,15 +44,19 @@ def told(reference: Path, study: str) -> str:
     """Say in a sentence each what the contrasts that lead the page have shown (findings.LEAD), then a family."""
     found = _read(reference, study)
     lines = []
+    titles = _titles(found)
+    copies = [title for title in titles.values() if title not in {f.title for f in catalogue().values()}]
+    if len(LEAD[study]) > 1 or study in LEAD_FAMILIES:  # copies are named once, below
+        titles = {name: catalogue()[name].title for name in titles}
     for name in LEAD[study]:
         cells = found[(found["contrast"] == name) & (found["n"] >= FEWEST)]
         if cells.empty:
             raise ValueError(f"no results of a contrast '{name}'")
-        lines.append(f"- **{name[0].upper()}{name[1:]}**: {'; '.join(_said(cells.to_dict('records')))}.")
+        lines.append(f"- **{name[0].upper()}{name[1:]}**: {'; '.join(_said(cells.to_dict('records'), titles))}.")
     if study in LEAD_FAMILIES:
         lines.append(_told_family(found, *LEAD_FAMILIES[study]))
-    copies = [title for title in _titles(found).values() if title not in {f.title for f in catalogue().values()}]
-    below = f"\n\nNot the official files: {', '.join(copies)}." if copies else ""
+    named_there = all(title in titles.values() for title in copies)
+    below = "" if named_there else f"\n\nNot the official files: {', '.join(copies)}."
     return "\n".join(lines) + below
 
 
@@ -65,7 +69,9 @@ def _told_family(found: pd.DataFrame, family: str, against: str, beginning: str)
         for word, sign in (("lower", -1), ("higher", 1)):
             if names := [name for name, row in rows if _is_shown(row) and row["mean"] * sign > 0]:
                 parts.append(f"a {word} error under {listed(names)}")
-        if rest := [name for name, row in rows if not _is_shown(row)]:
+        if stuck := [name for name, row in rows if isinstance(row["stuck"], str)]:
+            parts.append(f"nothing can be said of {listed(stuck)}, where networks stayed at chance")
+        if rest := [name for name, row in rows if not _is_shown(row) and name not in stuck]:
             parts.append(f"no difference was shown under {'the others' if parts else listed(rest)}")
         said.append(f"on {catalogue()[data_set].title} {listed(parts)}")
     if not said:
@@ -73,9 +79,8 @@ def _told_family(found: pd.DataFrame, family: str, against: str, beginning: str)
     return f"- **{beginning}**: {'; '.join(said)}."
 
 
-def _said(rows: list[Any]) -> Iterator[str]:
+def _said(rows: list[Any], where: dict[str, str]) -> Iterator[str]:
     """Yield "a lower error by 0.29 to 0.59 points on MNIST", which is the interval, and where nothing was shown."""
-    where = {row["data_set"]: catalogue()[row["data_set"]].title for row in rows}
     shown = [row for row in rows if _is_shown(row)]
     stuck = [row for row in rows if isinstance(row["stuck"], str)]
     for word, sign in (("lower", -1), ("higher", 1)):

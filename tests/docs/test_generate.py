@@ -287,6 +287,9 @@ def test_what_leads_the_page_is_told_from_the_intervals(reference, monkeypatch):
         "",
         "Not the official files: smallNORB (JPEG-75 copy).",
     ]
+    monkeypatch.setitem(findings.LEAD, "tiny", ("x against y",))
+    assert "1.50 to 2.50 points on smallNORB (JPEG-75 copy) and" in generate.told(reference, "tiny")
+    assert "Not the official" not in generate.told(reference, "tiny")
     monkeypatch.setitem(findings.LEAD, "tiny", ("y against x",))
     with pytest.raises(ValueError, match="no results of a contrast 'y against x'"):
         generate.told(reference, "tiny")
@@ -303,6 +306,7 @@ def test_a_family_that_leads_the_page_is_told_by_data_set(reference, monkeypatch
         + "f,three,digits,y against none,5,-1.0,-1.5,0.5,0.5,not shown,,\n"
         + "f,two,smallnorb,x against none,5,-1.0,-1.9,-0.1,0.06,not shown,,\n"
         + "f,two,smallnorb,z against none,2,1.0,,,,too few seeds,,\n"
+        + "f,two,smallnorb,y against none,5,50.0,49.0,51.0,0.01,higher,,y stayed at chance\n"
         + "g,one,mnist,u against none,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
     )
     monkeypatch.setitem(findings.LEAD, "tiny", ())
@@ -310,7 +314,8 @@ def test_a_family_that_leads_the_page_is_told_by_data_set(reference, monkeypatch
     assert generate.told(reference, "tiny") == (
         "- **Against none**: on MNIST a lower error under x and y and a higher error under z; "
         "on handwritten digits of scikit-learn a lower error under x and no difference was shown under the others; "
-        "on smallNORB no difference was shown under x."
+        "on smallNORB nothing can be said of y, where networks stayed at chance and no difference was shown under the "
+        "others."
     )
     monkeypatch.setitem(findings.LEAD_FAMILIES, "tiny", ("h", " against none", "Against none"))
     with pytest.raises(ValueError, match="no results of a family 'h'"):
