@@ -1,11 +1,11 @@
 """Differences between variants at equal seeds, a row per contrast, grouped by family, a panel per experiment.
 
-Many contrasts fill a page, with the panels side by side.
+Many contrasts fill a page, with the names on the left of the panels, which stand side by side if they are few.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from capsbench.analysis.contrasts import (
 )
 from capsbench.analysis.plots.forest import (
     NAMES_BESIDE,
+    NUMBERS_BESIDE,
     Row,
     beside_height,
     draw_beside,
@@ -59,19 +60,26 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
         name: margin_of(plan.data[name], [cell for cell in there if cell.experiment == name])
         for name in order_of(table, "experiment")
     }
-    if len(margins) <= _MOST_BESIDE and len(table.drop_duplicates(["family", "contrast"])) >= MANY:
+    many = len(table.drop_duplicates(["family", "contrast"])) >= MANY
+    if many and len(margins) <= _MOST_BESIDE:
         return _beside(plan, table, margins, runs)
     panels, layouts = [], []
     for experiment, margin in margins.items():
         layouts.append(_rows(plan, table[table["experiment"] == experiment], margin))
         title = "\n".join([title_of(plan, experiment, runs), *_band(margin, layouts[-1])])
-        panels.append(Panel(title, forest_height(layouts[-1]), below=0.24))
+        panels.append(Panel(title, (beside_height if many else forest_height)(layouts[-1]), below=0.24))
     legend = _legend(any(row.margin for row in chain(*layouts)))
     panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=legend)
     note = "On the right: mean difference [95 % interval] in points. An arrow: goes on beyond the panel."
-    figure, axes = lay_out(panels, left=0.17, note=note)
+    if many:
+        figure, axes = lay_out(panels, left=NAMES_BESIDE, right=NUMBERS_BESIDE, note=note, width=PAGE)
+    else:
+        figure, axes = lay_out(panels, left=0.17, note=note)
     for (axis,), layout in zip(axes, layouts, strict=True):
-        draw_forest(axis, layout)
+        if many:
+            draw_beside([axis], [layout])
+        else:
+            draw_forest(axis, layout)
     axes[-1][0].set_xlabel("difference in test error (points), first minus second;\nleft of 0: the first is better")
     return figure
 
@@ -86,7 +94,8 @@ def _beside(plan: Plan, table: pd.DataFrame, margins: Mapping[str, "Margin"], ru
             rows.append(Row(family_title(plan, family), heading=True))
             for name in order_of(table[table["family"] == family], "contrast"):
                 found = own.loc[[(family, name)]].itertuples() if (family, name) in own.index else []
-                rows += [_row(contrast, margin) for contrast in found] or [Row(name, quiet=True)]
+                drawn = [replace(_row(contrast, margin), numbers="") for contrast in found]
+                rows += drawn or [Row(name, quiet=True)]
         layouts.append(rows)
     letters = round(_TITLE * (PAGE - NAMES_BESIDE) / len(layouts))
     titles = [

@@ -1,7 +1,7 @@
 """Forest plots: a row per difference, with its interval.
 
-In a column of a page a row is a line of text and a stripe below it. Many rows fill a page: there the text stands once,
-on the left of the stripes of all panels.
+In a column of a page a row is a line of text and a stripe below it. Many rows fill a page: there the names stand on the
+left of the stripes, once for all panels that are side by side, and the numbers, if there are any, on the right.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from capsbench.analysis.plots.style import FAINT, INK, QUIET, SMALL
 
 STRIPE = 1.15  # lines high
 _NAME, _NUMBERS = 34, 24  # letters
-NAMES_BESIDE = 2.85  # inches
+NAMES_BESIDE, NUMBERS_BESIDE = 2.85, 1.35  # inches
 _NAME_BESIDE = 56  # letters
 _WIDEST = 2  # rows that reach this many times as far out as all others are cut, with an arrow
 _BAND = "0.87"
@@ -84,7 +84,7 @@ def beside_height(rows: Sequence[Row]) -> float:
 
 
 def draw_beside(axes: Sequence[Any], rows: Sequence[Sequence[Row]]) -> None:
-    """Draw panels side by side, with the names of the rows once, on their left.
+    """Draw panels side by side, with the names of the rows once, on their left, and numbers on the right of the last.
 
     Args:
         axes: of the panels.
@@ -103,6 +103,12 @@ def draw_beside(axes: Sequence[Any], rows: Sequence[Sequence[Row]]) -> None:
                     "\n".join(_names_beside(row)), (0, top), (6 - 72 * NAMES_BESIDE, 0), ha="left", va="top",
                     xycoords=("axes fraction", "data"), textcoords="offset points", annotation_clip=False,
                     fontsize=SMALL, linespacing=1.25, **style,
+                )  # fmt: skip
+            if axis is axes[-1] and row.numbers:
+                axis.annotate(
+                    "\n".join(wrapped(row.numbers, _NUMBERS)), (1, place), (6, 0), ha="left", va="top",
+                    xycoords=("axes fraction", "data"), textcoords="offset points", annotation_clip=False,
+                    fontsize=SMALL, linespacing=1.25,
                 )  # fmt: skip
             if row.extent:
                 _draw(axis, row, place, limits)
@@ -137,7 +143,8 @@ def _names_beside(row: Row) -> list[str]:
 
 
 def _height_beside(row: Row) -> float:
-    return len(_names_beside(row)) + (0.35 if row.heading else STRIPE - 1)
+    lines = max(len(_names_beside(row)), len(wrapped(row.numbers, _NUMBERS)))
+    return lines + (0.35 if row.heading else STRIPE - 1)
 
 
 def _write(axis: Any, row: Row, place: float) -> None:

@@ -50,6 +50,7 @@ def lay_out(
     gap: float = 0.42,
     note: str = "",
     width: float = WIDTH,
+    right: float = _RIGHT,
 ) -> tuple[Figure, list[list[Any]]]:
     """Make a figure and the axes of its panels.
 
@@ -60,21 +61,27 @@ def lay_out(
         gap: inches between axes side by side.
         note: stands below everything.
         width: inches of the figure.
+        right: inches for what stands right of the last axes.
 
     Returns:
         The figure and, for each panel, its axes from left to right.
     """
     notes = wrapped(note, int(LETTERS * width / WIDTH))
-    heights = [_head(panel) + panel.height + panel.below + _legend_height(panel) for panel in panels]
+    titles = [wrapped(panel.title, int((LETTERS - 12) * width / WIDTH)) for panel in panels]
+    heads = [_head(panel, len(title)) for panel, title in zip(panels, titles, strict=True)]
+    heights = [
+        head + panel.height + panel.below + _legend_height(panel) for panel, head in zip(panels, heads, strict=True)
+    ]
     total = sum(heights) + LINE * len(notes) + 2 * _EDGE
     figure = plt.figure(figsize=(width, total))
-    each = (width - left - _RIGHT - gap * (columns - 1)) / columns
+    each = (width - left - right - gap * (columns - 1)) / columns
     rows: list[list[Any]] = []
     top = total - _EDGE
-    for panel, height in zip(panels, heights, strict=True):
-        title = "\n".join(wrapped(panel.title, LETTERS - 12))
-        figure.text(_EDGE / width, top / total, title, va="top", fontsize=FONT, fontweight="bold", linespacing=1.15)
-        bottom = top - _head(panel) - panel.height
+    for panel, height, head, title in zip(panels, heights, heads, titles, strict=True):
+        figure.text(
+            _EDGE / width, top / total, "\n".join(title), va="top", fontsize=FONT, fontweight="bold", linespacing=1.15
+        )
+        bottom = top - head - panel.height
         rows.append(
             [
                 figure.add_axes(
@@ -92,8 +99,7 @@ def lay_out(
     return figure, rows
 
 
-def _head(panel: Panel) -> float:
-    lines = len(wrapped(panel.title, LETTERS - 12))
+def _head(panel: Panel, lines: int) -> float:
     return LINE * lines + (0.07 if lines else 0.0) + panel.above
 
 

@@ -277,3 +277,19 @@ def test_few_contrasts_stand_below_one_another(drawn):
     figure = drawn(study=beside(5), **ends)
     assert figure.get_size_inches()[0] < 4
     assert "number 0" in texts_of(figure.axes[1])
+
+
+def test_many_contrasts_of_many_experiments_have_names_on_the_left_and_numbers_on_the_right(drawn):
+    more = "".join(f"  digits{n}: {{data: {{name: digits}}, variants: [capsnet]}}\n" for n in range(3))
+    ends = {f"capsnet_iterations{n}": [9.0 - n, 10.0 - n, 11.0 - n] for n in range(1, 9)}
+    figure = drawn(study=beside(28).replace("variants:\n  capsnet:", f"{more}variants:\n  capsnet:"), **ends)
+    assert figure.get_size_inches()[0] > 6
+    assert len(figure.axes) == 5  # below one another
+    assert len({axis.get_position().x0 for axis in figure.axes}) == 1
+    for axis in figure.axes:
+        placed = {text.get_text(): text for text in axis.texts}
+        assert "number 27" in placed
+        assert placed["number 27"].get_position()[0] < 0 or placed["number 27"].xyann[0] < 0
+        difference = placed["+7.00 points in every\nseed"]  # eight iterations against one
+        assert difference.xy[0] == 1
+        assert difference.xyann[0] > 0
