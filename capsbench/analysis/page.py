@@ -23,6 +23,7 @@ from capsbench.analysis.contrasts import (
     titles_of,
 )
 from capsbench.analysis.curves import Curves, curves_of
+from capsbench.analysis.plots.style import PIXELS_PER_INCH, WIDTH
 from capsbench.analysis.statistics import FEWEST, summarise
 from capsbench.analysis.tables.model import Grid, Table
 from capsbench.analysis.tables.text import (
@@ -69,10 +70,15 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawn plot; data: its file as an address, None where the page would become too large."""
+    """A drawn plot.
+
+    data: its file as an address, None where the page would become too large. columns: how many times as wide as a
+    column of a printed page it is.
+    """
 
     name: str
     data: str | None
+    columns: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,7 @@ def plots_of(folder: Path, names: Sequence[str], most_bytes: int) -> list[Plot]:
         for path in sorted(contents, key=lambda path: -len(contents[path])):
             if sum(map(_embedded_bytes, contents.values())) > most_bytes:
                 contents[path] = shrink(_png_of(path, contents[path]))
-    return [Plot(path.stem, _address(path, content)) for path, content in contents.items()]
+    return [Plot(path.stem, _address(path, content), _columns(path)) for path, content in contents.items()]
 
 
 def _result(cell: Cell, place: str) -> list[Field]:
@@ -251,6 +257,17 @@ def _png_of(path: Path, content: bytes) -> bytes:
     """Return the png beside a file that is to be shrunk."""
     beside = path.with_suffix(".png")
     return content if content.startswith(b"\x89PNG") or not beside.exists() else beside.read_bytes()
+
+
+def _columns(path: Path) -> float:
+    """Return the width of a plot in columns, from its png; 1 where there is none."""
+    from PIL import Image
+
+    png = path.with_suffix(".png")
+    if not png.exists():
+        return 1.0
+    with Image.open(png) as image:
+        return round(image.width / (PIXELS_PER_INCH * WIDTH), 1)
 
 
 def _fewer_colours(content: bytes) -> bytes:

@@ -209,6 +209,16 @@ def test_the_page_holds_the_plots_that_are_drawn(half_done, page_of, results):
         assert b64decode(content) == files[smaller].read_bytes()
 
 
+def test_a_plot_of_several_columns_takes_the_width_of_the_page(half_done, page_of, results):
+    from PIL import Image
+
+    plot(half_done, results)
+    Image.new("RGB", (1980, 99)).save(results / "small_study/plots/contrasts.png")
+    page = page_of(half_done).text
+    assert page.count('<figure class="broad">') == 1
+    assert page.count('style="width: min(100%, 62.0rem)"') == 1
+
+
 def test_a_page_stays_below_three_megabytes(make_plan, study_text, page_of, results):
     import numpy as np
     from PIL import Image

@@ -13,6 +13,7 @@ from PIL import Image
 from capsbench.analysis.measures import Measures, read_measures
 from capsbench.analysis.plots.protocols import plot_protocol
 from capsbench.analysis.plots.registry import NEED_RUN_FOLDERS, OF_IMAGES, PLOTS
+from capsbench.analysis.plots.style import PIXELS_PER_INCH
 from capsbench.run.folder import write_whole
 from capsbench.study import Plan
 
@@ -65,7 +66,7 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     matplotlib.rcParams["svg.hashsalt"] = _SVG_SALT
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     write_whole(png, lambda aside: _save_png(figure, aside))
-    write_whole(svg, lambda aside: figure.savefig(aside, format="svg", dpi=300, metadata={"Date": None}))
+    write_whole(svg, lambda aside: figure.savefig(aside, format="svg", dpi=PIXELS_PER_INCH, metadata={"Date": None}))
     plt.close(figure)
     return [png, svg]
 
@@ -73,6 +74,6 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
 def _save_png(figure: Figure, path: Path) -> None:
     """Write a figure in 256 colours: a third of the bytes, which references are committed with."""
     drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=300)
+    figure.savefig(drawn, format="png", dpi=PIXELS_PER_INCH)
     image = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    image.save(path, format="png", optimize=True, dpi=(300, 300))
+    image.save(path, format="png", optimize=True, dpi=(PIXELS_PER_INCH, PIXELS_PER_INCH))

@@ -1,5 +1,10 @@
-"""The layout that all figures share, in inches: panels one below the other, each with its title and legend."""
+"""The layout that all figures share, in inches: panels one below the other, each with its title and legend.
 
+A figure that would be a strip stands in columns, like a newspaper. Breaks are before titles, and within what would be a
+strip by itself.
+"""
+
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +29,9 @@ LOG_FROM = 4  # an axis is logarithmic where its values span this factor: else t
 _EDGE, _RIGHT = 0.06, 0.17  # inches; half of a number at the end of an axis has room on the right
 _LEGEND_COLUMNS = 2
 _LEGEND_LETTERS = 25
+_STRIP, _PAGE = 2.6, 1.4  # height over width: from where on a figure is a strip, and what its columns come down to
+_GAIN = 0.9  # of the height: what a column more has to come down to
+_TINY = 1e-9  # inches
 _SHORT = 0.35  # decades: ticks at equal steps do better below
 # inches for a decade of a logarithmic axis -> which ticks have room for a number
 _TICKS: list[tuple[float, tuple[float, ...]]] = [
@@ -60,43 +68,93 @@ def lay_out(
         left: inches for what stands left of the first axes.
         gap: inches between axes side by side.
         note: stands below everything.
-        width: inches of the figure.
+        width: inches of the figure, or of each column where it would be a strip.
         right: inches for what stands right of the last axes.
 
     Returns:
         The figure and, for each panel, its axes from left to right.
     """
-    notes = wrapped(note, int(LETTERS * width / WIDTH))
     titles = [wrapped(panel.title, int((LETTERS - 12) * width / WIDTH)) for panel in panels]
     heads = [_head(panel, len(title)) for panel, title in zip(panels, titles, strict=True)]
     heights = [
         head + panel.height + panel.below + _legend_height(panel) for panel, head in zip(panels, heads, strict=True)
     ]
-    total = sum(heights) + LINE * len(notes) + 2 * _EDGE
-    figure = plt.figure(figsize=(width, total))
+    places = _in_columns(panels, heights, width)
+    beside = max(places, default=0) + 1
+    wide = beside * width
+    notes = wrapped(note, int(LETTERS * wide / WIDTH))
+    longest = max(sum(h for h, place in zip(heights, places, strict=True) if place == n) for n in range(beside))
+    total = longest + LINE * len(notes) + 2 * _EDGE
+    figure = plt.figure(figsize=(wide, total))
     each = (width - left - right - gap * (columns - 1)) / columns
     rows: list[list[Any]] = []
-    top = total - _EDGE
-    for panel, height, head, title in zip(panels, heights, heads, titles, strict=True):
+    tops = [total - _EDGE] * beside
+    for panel, height, head, title, place in zip(panels, heights, heads, titles, places, strict=True):
+        top, start = tops[place], place * width
         figure.text(
-            _EDGE / width, top / total, "\n".join(title), va="top", fontsize=FONT, fontweight="bold", linespacing=1.15
-        )
+            (start + _EDGE) / wide, top / total, "\n".join(title), va="top", fontsize=FONT, fontweight="bold",
+            linespacing=1.15,
+        )  # fmt: skip
         bottom = top - head - panel.height
         rows.append(
             [
                 figure.add_axes(
-                    ((left + n * (each + gap)) / width, bottom / total, each / width, panel.height / total),
+                    ((start + left + n * (each + gap)) / wide, bottom / total, each / wide, panel.height / total),
                     label=f"{len(rows)}.{n}",
                 )
                 for n in range(columns)
             ]
         )
         if panel.legend:
-            _add_legend(figure, panel.legend, (_EDGE / width, (bottom - panel.below) / total))
-        top -= height
+            _add_legend(figure, panel.legend, ((start + _EDGE) / wide, (bottom - panel.below) / total))
+        tops[place] -= height
     if notes:
-        figure.text(_EDGE / width, _EDGE / total, "\n".join(notes), va="bottom", fontsize=SMALL, color=QUIET)
+        figure.text(_EDGE / wide, _EDGE / total, "\n".join(notes), va="bottom", fontsize=SMALL, color=QUIET)
     return figure, rows
+
+
+def _in_columns(panels: Sequence[Panel], heights: Sequence[float], width: float) -> list[int]:
+    """Return the column in which each panel stands: 0 for all unless that would be a strip."""
+    if sum(heights) <= _STRIP * width:
+        return [0] * len(panels)
+    groups: list[list[float]] = []  # heights; a panel without a title belongs to the one above it
+    for panel, height in zip(panels, heights, strict=True):
+        if panel.title or not groups:
+            groups.append([])
+        groups[-1].append(height)
+    groups = [part for group in groups for part in ([[h] for h in group] if sum(group) > _STRIP * width else [group])]
+    sizes = [sum(group) for group in groups]
+    places, longest = [0] * len(sizes), sum(sizes)
+    for count in range(2, len(sizes) + 1):
+        if longest <= _PAGE * (count - 1) * width:
+            break
+        found, height = _balanced(sizes, count)
+        if height < _GAIN * longest:
+            places, longest = found, height
+    return [place for group, place in zip(groups, places, strict=True) for _ in group]
+
+
+def _balanced(sizes: Sequence[float], count: int) -> tuple[list[int], float]:
+    """Cut a sequence into so many parts at most that the largest is as small as can be.
+
+    Returns:
+        The part of each, from 0, and the size of the largest part.
+    """
+    sums = [0.0, *itertools.accumulate(sizes)]
+    limits = sorted(later - earlier for earlier, later in itertools.combinations(sums, 2))
+    limit = next(limit for limit in limits if limit >= max(sizes) - _TINY and _cut(sizes, limit)[-1] < count)
+    return _cut(sizes, limit), limit
+
+
+def _cut(sizes: Sequence[float], limit: float) -> list[int]:
+    """Return the part of each where a part is full at `limit`."""
+    parts: list[int] = []
+    filled = 0.0
+    for size in sizes:
+        begins = bool(parts) and filled + size > limit + _TINY
+        parts.append((parts[-1] if parts else 0) + begins)
+        filled = size if begins else filled + size
+    return parts
 
 
 def _head(panel: Panel, lines: int) -> float:

@@ -19,6 +19,7 @@ from capsbench.study import Plan, Run
 from capsbench.study.plots import iterations_of
 
 WIDTH = 3.3  # inches: a column of a page with two
+PIXELS_PER_INCH = 300  # of png files
 PAGE = 6.9  # both columns
 FONT, SMALL = 7.0, 6.5  # points
 INK, QUIET, FAINT = "0.1", "0.45", "0.75"  # text and means, what is beside the point, lines behind the data
