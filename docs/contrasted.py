@@ -46,7 +46,7 @@ def told(reference: Path, study: str) -> str:
     lines = []
     titles = _titles(found)
     copies = [title for title in titles.values() if title not in {f.title for f in catalogue().values()}]
-    if len(LEAD[study]) > 1 or study in LEAD_FAMILIES:  # copies are named once, below
+    if len(LEAD[study]) > 2 or study in LEAD_FAMILIES:  # copies are named once, below
         titles = {name: catalogue()[name].title for name in titles}
     for name in LEAD[study]:
         cells = found[(found["contrast"] == name) & (found["n"] >= FEWEST)]
@@ -69,9 +69,13 @@ def _told_family(found: pd.DataFrame, family: str, against: str, beginning: str)
         for word, sign in (("lower", -1), ("higher", 1)):
             if names := [name for name, row in rows if _is_shown(row) and row["mean"] * sign > 0]:
                 parts.append(f"a {word} error under {listed(names)}")
+        for word, sign in (("lower", -1), ("higher", 1)):
+            if names := [name for name, row in rows if _is_uncorrected(row) and row["mean"] * sign > 0]:
+                parts.append(f"a {word} error that does not hold after Holm's correction under {listed(names)}")
         if stuck := [name for name, row in rows if isinstance(row["stuck"], str)]:
             parts.append(f"nothing can be said of {listed(stuck)}, where networks stayed at chance")
-        if rest := [name for name, row in rows if not _is_shown(row) and name not in stuck]:
+        said_of = [name for name, row in rows if _is_shown(row) or _is_uncorrected(row)]
+        if rest := [name for name, row in rows if name not in (*said_of, *stuck)]:
             parts.append(f"no difference was shown under {'the others' if parts else listed(rest)}")
         said.append(f"on {catalogue()[data_set].title} {listed(parts)}")
     if not said:
@@ -86,8 +90,13 @@ def _said(rows: list[Any], where: dict[str, str]) -> Iterator[str]:
     for word, sign in (("lower", -1), ("higher", 1)):
         if parts := [f"{_range(row)} on {where[row['data_set']]}" for row in shown if row["mean"] * sign > 0]:
             yield f"a {word} error by {listed(parts)}"
+    uncorrected = [row for row in rows if _is_uncorrected(row)]
+    if parts := [
+        f"a {'lower' if row['mean'] < 0 else 'higher'} error on {where[row['data_set']]}" for row in uncorrected
+    ]:
+        yield f"{listed(parts)}, which {'does' if len(parts) == 1 else 'do'} not hold after Holm's correction"
     yield from (f"nothing can be said on {where[row['data_set']]}, where {row['stuck']}" for row in stuck)
-    if rest := [where[row["data_set"]] for row in rows if row not in shown and row not in stuck]:
+    if rest := [where[row["data_set"]] for row in rows if row not in (*shown, *uncorrected, *stuck)]:
         yield f"no difference was shown on {listed(rest)}"
 
 
@@ -110,6 +119,12 @@ def _is_shown(row: Any) -> bool:
     """Tell whether a difference holds after Holm's correction, and no side stayed at chance."""
     learnt = not isinstance(row.get("stuck"), str)  # nothing is read back as nan
     return learnt and bool(row["p_holm"] < SIGNIFICANT and not row["low"] <= 0 <= row["high"])
+
+
+def _is_uncorrected(row: Any) -> bool:
+    """Tell whether zero lies outside the interval, but not after Holm's correction; and no side stayed at chance."""
+    learnt = not isinstance(row.get("stuck"), str)
+    return learnt and bool(row["p_holm"] >= SIGNIFICANT and not row["low"] <= 0 <= row["high"])
 
 
 def effects(reference: Path, study: str) -> str:

@@ -67,14 +67,49 @@ LEAD = {  # study -> the contrasts that the first page tells
         "dynamic routing: with a decoder against without",
         "Efficient-CapsNet against a ResNet-20 of less than half its size",
     ),
-    "diagnostics": ("self-routing CapsNet against a ResNet-20 of its backbone's widths",),
+    "diagnostics": (
+        "self-routing CapsNet against a ResNet-20 of its backbone's widths",
+        "Efficient-CapsNet with ReLU and batch norm against a ResNet-20",
+    ),
 }
 LEAD_FAMILIES = {  # study -> a family of contrasts against one variant, how it ends their names, how the page begins
-    "cpu": ("against_uniform_routing", " against uniform routing", "Routings against equal couplings, so against none"),
+    "cpu": (
+        "against_uniform_routing",
+        " against uniform routing",
+        "Routings, each under its own loss, against equal couplings under the margin loss",
+    ),
+}
+BY_SEED = {  # study -> heads of the columns, and for each row the cells EXPERIMENT/VARIANT below them
+    "diagnostics": (
+        ("as in cpu", "30 epochs", "seed 4's images for all seeds"),
+        {
+            "EM routing (2 iterations)": (
+                "smallnorb/capsnet_em-iterations2",
+                "smallnorb/capsnet_em_long",
+                "smallnorb-draw/capsnet_em_twice",
+            ),
+            "EM routing (3 iterations)": (
+                "smallnorb/capsnet_em-iterations3",
+                "smallnorb/capsnet_em_thrice_long",
+                "smallnorb-draw/capsnet_em_thrice",
+            ),
+            "dynamic routing, spread loss": (
+                "smallnorb/capsnet_spread",
+                "smallnorb/capsnet_spread_long",
+                "smallnorb-draw/capsnet_spread",
+            ),
+            "dynamic routing, cross-entropy": (
+                "smallnorb/capsnet_cross_entropy",
+                "smallnorb/capsnet_cross_entropy_long",
+                "smallnorb-draw/capsnet_cross_entropy",
+            ),
+            "matrix capsules": ("smallnorb/matrix_capsnet", "smallnorb/matrix_capsnet_long", ""),
+        },
+    ),
 }
 NOTES = {  # below the summary
     "cpu": (
-        "Mean ± standard deviation over five seeds, or n where it is given. Efficient-CapsNet has batch norm and ReLU "
+        "Mean ± standard deviation over five seeds. Efficient-CapsNet has batch norm and ReLU "
         "on MNIST, instance norm and leaky ReLU on smallNORB, as its authors have it."
     ),
     "fair": "Mean ± standard deviation over five seeds, or n where it is given.",
@@ -138,6 +173,34 @@ def summary(reference: Path, study: str) -> str:
         found = (_short(cell(runs, name, variants[name])) if name in variants else "" for name in experiments)
         lines.append([method, " / ".join(dict.fromkeys(filter(None, sizes))), *found])
     return f"{table(lines)}\n\n{NOTES.get(study, '')}"
+
+
+def commits(reference: Path) -> str:
+    """Return the commits that trained the runs of each committed study, with the number of runs."""
+    lines = [["study", "runs", "commits (runs)"]]
+    for path in sorted(reference.glob("*/runs.csv")):
+        trained = pd.read_csv(path, usecols=["commit"], dtype=str)["commit"]
+        found = trained.str[:7].value_counts(sort=False)
+        lines.append([f"`{path.parent.name}`", str(len(trained)), ", ".join(f"{k} ({n})" for k, n in found.items())])
+    return table(lines)
+
+
+def by_seed(reference: Path, study: str) -> str:
+    """Return the error of every seed of some variants, in order, and how far apart they are."""
+    runs = read_runs(reference, study)
+    heads, rows = BY_SEED[study]
+    lines = [["error % by seed (largest minus smallest)", *heads]]
+    for name, keys in rows.items():
+        found = [_seeds_of(cell(runs, *key.split("/"))) if key else "" for key in keys]
+        lines.append([name, *found])
+    return table(lines)
+
+
+def _seeds_of(runs: pd.DataFrame) -> str:
+    """Return "17.4, 14.1, 16.1 (3.3)"; a seed without a result is a dash."""
+    errors = runs.sort_values("seed")["test_error"]
+    listed = ", ".join("-" if math.isnan(error) else f"{error:.1f}" for error in errors)
+    return f"{listed} ({errors.max() - errors.min():.1f})" if errors.notna().sum() > 1 else listed
 
 
 def _short(runs: pd.DataFrame) -> str:

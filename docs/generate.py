@@ -4,7 +4,7 @@
     python docs/generate.py --check    prints one line per stale block; exits with 1 if there is one
 
 A block lies between `<!-- begin NAME ARGUMENTS -->` and `<!-- end NAME -->`; BLOCKS, below, has all names. Which rows
-a summary shows is declared in docs/findings.py.
+a summary or a table of seeds shows is declared in docs/findings.py.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 from claimed import claimed
 from contrasted import contrasts, effects, told
-from findings import results, summary, table
+from findings import by_seed, commits, results, summary, table
 from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -206,6 +206,8 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "options": options,
     "disputed": disputed,
     "summary": summary,
+    "by_seed": by_seed,
+    "commits": commits,
     "results": results,
     "networks": networks,
     "data": data,

@@ -275,14 +275,17 @@ def test_what_leads_the_page_is_told_from_the_intervals(reference, monkeypatch):
         + "a,three,digits,x against y,5,3.0,2.5,3.5,0.01,higher,,\n"
         + "a,one,mnist,after Holm,5,-1.0,-1.9,-0.1,0.06,not shown,,\n"
         + "a,two,smallnorb,after Holm,2,-1.0,,,,too few seeds,smallNORB (JPEG-75 copy): a.mat: md5 1,\n"
+        + "a,one,mnist,Neither,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
+        + "a,two,smallnorb,Neither,5,-1.0,-1.9,0.1,0.06,no difference,smallNORB (JPEG-75 copy): a.mat: md5 1,\n"
         + "a,one,mnist,at chance,5,50.0,49.0,51.0,0.01,higher,,x stayed at chance\n"
     )
-    monkeypatch.setitem(findings.LEAD, "tiny", ("x against y", "after Holm", "at chance"))
+    monkeypatch.setitem(findings.LEAD, "tiny", ("x against y", "after Holm", "Neither", "at chance"))
     assert generate.told(reference, "tiny").splitlines() == [
         "- **X against y**: a lower error by 0.50 to 1.50 points on MNIST; "
         "a higher error by 1.50 to 2.50 points on smallNORB and 2.50 to 3.50 points on handwritten digits of "
         "scikit-learn.",
-        "- **After Holm**: no difference was shown on MNIST.",
+        "- **After Holm**: a lower error on MNIST, which does not hold after Holm's correction.",
+        "- **Neither**: a lower error by 0.50 to 1.50 points on MNIST; no difference was shown on smallNORB.",
         "- **At chance**: nothing can be said on MNIST, where x stayed at chance.",
         "",
         "Not the official files: smallNORB (JPEG-75 copy).",
@@ -306,6 +309,7 @@ def test_a_family_that_leads_the_page_is_told_by_data_set(reference, monkeypatch
         + "f,three,digits,y against none,5,-1.0,-1.5,0.5,0.5,not shown,,\n"
         + "f,two,smallnorb,x against none,5,-1.0,-1.9,-0.1,0.06,not shown,,\n"
         + "f,two,smallnorb,z against none,2,1.0,,,,too few seeds,,\n"
+        + "f,two,smallnorb,u against none,5,1.0,-0.5,1.5,0.5,no difference,,\n"
         + "f,two,smallnorb,y against none,5,50.0,49.0,51.0,0.01,higher,,y stayed at chance\n"
         + "g,one,mnist,u against none,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
     )
@@ -314,12 +318,35 @@ def test_a_family_that_leads_the_page_is_told_by_data_set(reference, monkeypatch
     assert generate.told(reference, "tiny") == (
         "- **Against none**: on MNIST a lower error under x and y and a higher error under z; "
         "on handwritten digits of scikit-learn a lower error under x and no difference was shown under the others; "
-        "on smallNORB nothing can be said of y, where networks stayed at chance and no difference was shown under the "
-        "others."
+        "on smallNORB a lower error that does not hold after Holm's correction under x, nothing can be said of y, "
+        "where networks stayed at chance and no difference was shown under the others."
     )
     monkeypatch.setitem(findings.LEAD_FAMILIES, "tiny", ("h", " against none", "Against none"))
     with pytest.raises(ValueError, match="no results of a family 'h'"):
         generate.told(reference, "tiny")
+
+
+def test_commits_of_a_study_have_their_number_of_runs(reference):
+    path = reference / "tiny/runs.csv"
+    pd.read_csv(path).assign(commit=["1234567890", "1234567890", "0000001234"] * 2).to_csv(path, index=False)
+    (reference / "bench").mkdir()
+    assert generate.commits(reference).splitlines()[2:] == ["| `tiny` | 6 | 1234567 (4), 0000001 (2) |"]
+
+
+def test_errors_stand_seed_by_seed_with_their_range(reference, monkeypatch):
+    keys = ("digits/a", "digits/b", "")
+    monkeypatch.setitem(findings.BY_SEED, "tiny", (("first", "second", "third"), {"one": keys}))
+    assert (
+        generate.by_seed(reference, "tiny").splitlines()[2] == "| one | 1.0, 2.0, 3.0 (2.0) | 1.5, 2.5, 3.5 (2.0) |  |"
+    )
+    path = reference / "tiny/runs.csv"
+    shuffled = pd.read_csv(path).iloc[::-1]
+    shuffled.loc[(shuffled["variant"] == "b") & (shuffled["seed"] == 1), "status"] = "diverged"
+    shuffled.to_csv(path, index=False)
+    assert generate.by_seed(reference, "tiny").splitlines()[2] == "| one | 1.0, 2.0, 3.0 (2.0) | 1.5, -, 3.5 (2.0) |  |"
+    monkeypatch.setitem(findings.BY_SEED, "tiny", (("first",), {"one": ("digits/c",)}))
+    with pytest.raises(KeyError, match="no run of digits/c"):
+        generate.by_seed(reference, "tiny")
 
 
 def test_effects_are_said_where_they_hold_and_the_others_are_listed(reference):
