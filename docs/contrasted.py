@@ -75,9 +75,10 @@ def _told_family(found: pd.DataFrame, family: str, against: str, beginning: str)
         if stuck := [name for name, row in rows if isinstance(row["stuck"], str)]:
             parts.append(f"nothing can be said of {listed(stuck)}, where networks stayed at chance")
         said_of = [name for name, row in rows if _is_shown(row) or _is_uncorrected(row)]
+        clauses = [listed(parts)] if parts else []
         if rest := [name for name, row in rows if name not in (*said_of, *stuck)]:
-            parts.append(f"no difference was shown under {'the others' if parts else listed(rest)}")
-        said.append(f"on {catalogue()[data_set].title} {listed(parts)}")
+            clauses.append(f"under {'the others' if parts else listed(rest)} no difference was shown")
+        said.append(f"on {catalogue()[data_set].title} {', '.join(clauses)}")
     if not said:
         raise ValueError(f"no results of a family '{family}'")
     return f"- **{beginning}**: {'; '.join(said)}."

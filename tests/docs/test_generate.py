@@ -317,9 +317,9 @@ def test_a_family_that_leads_the_page_is_told_by_data_set(reference, monkeypatch
     monkeypatch.setitem(findings.LEAD_FAMILIES, "tiny", ("f", " against none", "Against none"))
     assert generate.told(reference, "tiny") == (
         "- **Against none**: on MNIST a lower error under x and y and a higher error under z; "
-        "on handwritten digits of scikit-learn a lower error under x and no difference was shown under the others; "
-        "on smallNORB a lower error that does not hold after Holm's correction under x, nothing can be said of y, "
-        "where networks stayed at chance and no difference was shown under the others."
+        "on handwritten digits of scikit-learn a lower error under x, under the others no difference was shown; "
+        "on smallNORB a lower error that does not hold after Holm's correction under x and nothing can be said of y, "
+        "where networks stayed at chance, under the others no difference was shown."
     )
     monkeypatch.setitem(findings.LEAD_FAMILIES, "tiny", ("h", " against none", "Against none"))
     with pytest.raises(ValueError, match="no results of a family 'h'"):
