@@ -296,10 +296,10 @@ def test_plain_snakemake_plans_the_quick_study(project):
     ("study", "trainings"),
     [
         ("configs/quick.yaml", 33),
-        ("configs/ablations.yaml", 520),
+        ("configs/ablations.yaml", 575),
         ("configs/cpu.yaml", 335),
         ("configs/fair.yaml", 105),
-        ("configs/diagnostics.yaml", 320),
+        ("configs/diagnostics.yaml", 495),
         ("configs/paper.yaml", 265),
     ],
 )
