@@ -70,6 +70,11 @@ LEAD = {  # study -> the contrasts that the first page tells
     "diagnostics": (
         "self-routing CapsNet against a ResNet-20 of its backbone's widths",
         "Efficient-CapsNet with ReLU and batch norm against a ResNet-20",
+        "CapsNet against a CNN of its size, both after 30 epochs",
+        "CapsNet with residual features against the CNN of CapsNet's size",
+        "EM (3 iterations) against dynamic routing (3), both after 30 epochs",
+        "EM at inverse temperature 0.2 against dynamic routing, both with margin loss",
+        "self-routing against uniform routing, equal children and loss",
     ),
 }
 LEAD_FAMILIES = {  # study -> a family of contrasts against one variant, how it ends their names, how the page begins
@@ -93,6 +98,7 @@ BY_SEED = {  # study -> heads of the columns, and for each row the cells EXPERIM
                 "smallnorb/capsnet_em_thrice_long",
                 "smallnorb-draw/capsnet_em_thrice",
             ),
+            "dynamic routing (3 iterations)": ("smallnorb/capsnet-iterations3", "smallnorb/capsnet_long", ""),
             "dynamic routing, spread loss": (
                 "smallnorb/capsnet_spread",
                 "smallnorb/capsnet_spread_long",
