@@ -83,10 +83,11 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.run
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
+# Extras stay in the files: without coverage[toml]==V beside the hashes, pip 23 looks at the newest coverage and stops
 lock: $(VENV)/.dev
-	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet \
+	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet --no-strip-extras \
 		--generate-hashes --no-header --no-annotate --output-file requirements.txt
-	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet --extra dev --extra docs \
+	uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --quiet --no-strip-extras --extra dev --extra docs \
 		--generate-hashes --constraints requirements.txt --no-header --no-annotate --output-file requirements-dev.txt
 
 clean:
