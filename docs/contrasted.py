@@ -1,4 +1,4 @@
-"""Contrasts of a study, as a table and as what they show. Used by docs/generate.py."""
+"""Contrasts of a study, as a table and as lists of what they show. Used by docs/generate.py."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 from claimed import listed
-from findings import FEWEST, LEAD, LEAD_FAMILIES, named, table
+from findings import FEWEST, named, table
 
 from capsbench.analysis.contrasts import SIGNIFICANT, digits_for, interval_of_difference, not_in_intervals, number
 from capsbench.analysis.tables.text import with_minus_signs
@@ -15,7 +15,7 @@ from capsbench.study import catalogue, load_plan
 
 def contrasts(reference: Path, study: str, *families: str) -> str:
     """Return the committed contrasts of a study, of all families or some: a row each, a column per experiment."""
-    found = _read(reference, study)
+    found = read_contrasts(reference, study)
     if missing := set(families) - set(found["family"]):
         raise ValueError(f"no family of contrasts {sorted(missing)[0]}")
     shown = found[found["family"].isin(families or found["family"])]
@@ -40,89 +40,21 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
     )
 
 
-def told(reference: Path, study: str) -> str:
-    """Say in a sentence each what the contrasts that lead the page have shown (findings.LEAD), then a family."""
-    found = _read(reference, study)
-    lines = []
-    titles = _titles(found)
-    copies = [title for title in titles.values() if title not in {f.title for f in catalogue().values()}]
-    if len(LEAD[study]) > 2 or study in LEAD_FAMILIES:  # copies are named once, below
-        titles = {name: catalogue()[name].title for name in titles}
-    for name in LEAD[study]:
-        cells = found[(found["contrast"] == name) & (found["n"] >= FEWEST)]
-        if cells.empty:
-            raise ValueError(f"no results of a contrast '{name}'")
-        lines.append(f"- **{name[0].upper()}{name[1:]}**: {'; '.join(_said(cells.to_dict('records'), titles))}.")
-    if study in LEAD_FAMILIES:
-        lines.append(_told_family(found, *LEAD_FAMILIES[study]))
-    named_there = all(title in titles.values() for title in copies)
-    below = "" if named_there else f"\n\nNot the official files: {', '.join(copies)}."
-    return "\n".join(lines) + below
-
-
-def _told_family(found: pd.DataFrame, family: str, against: str, beginning: str) -> str:
-    """Say which variants of a family have a lower and a higher error than the one that they are held against."""
-    said = []
-    for data_set, cells in found[(found["family"] == family) & (found["n"] >= FEWEST)].groupby("data_set", sort=False):
-        rows = [(row["contrast"].split(against)[0], row) for row in cells.to_dict("records")]
-        parts = []
-        for word, sign in (("lower", -1), ("higher", 1)):
-            if names := [name for name, row in rows if _is_shown(row) and row["mean"] * sign > 0]:
-                parts.append(f"a {word} error under {listed(names)}")
-        for word, sign in (("lower", -1), ("higher", 1)):
-            if names := [name for name, row in rows if _is_uncorrected(row) and row["mean"] * sign > 0]:
-                parts.append(f"a {word} error that does not hold after Holm's correction under {listed(names)}")
-        if stuck := [name for name, row in rows if isinstance(row["stuck"], str)]:
-            parts.append(f"nothing can be said of {listed(stuck)}, where networks stayed at chance")
-        said_of = [name for name, row in rows if _is_shown(row) or _is_uncorrected(row)]
-        clauses = [listed(parts)] if parts else []
-        if rest := [name for name, row in rows if name not in (*said_of, *stuck)]:
-            clauses.append(f"under {'the others' if parts else listed(rest)} no difference was shown")
-        said.append(f"on {catalogue()[data_set].title} {', '.join(clauses)}")
-    if not said:
-        raise ValueError(f"no results of a family '{family}'")
-    return f"- **{beginning}**: {'; '.join(said)}."
-
-
-def _said(rows: list[Any], where: dict[str, str]) -> Iterator[str]:
-    """Yield "a lower error by 0.29 to 0.59 points on MNIST", which is the interval, and where nothing was shown."""
-    shown = [row for row in rows if _is_shown(row)]
-    stuck = [row for row in rows if isinstance(row["stuck"], str)]
-    for word, sign in (("lower", -1), ("higher", 1)):
-        if parts := [f"{_range(row)} on {where[row['data_set']]}" for row in shown if row["mean"] * sign > 0]:
-            yield f"a {word} error by {listed(parts)}"
-    uncorrected = [row for row in rows if _is_uncorrected(row)]
-    if parts := [
-        f"a {'lower' if row['mean'] < 0 else 'higher'} error on {where[row['data_set']]}" for row in uncorrected
-    ]:
-        yield f"{listed(parts)}, which {'does' if len(parts) == 1 else 'do'} not hold after Holm's correction"
-    yield from (f"nothing can be said on {where[row['data_set']]}, where {row['stuck']}" for row in stuck)
-    if rest := [where[row["data_set"]] for row in rows if row not in (*shown, *uncorrected, *stuck)]:
-        yield f"no difference was shown on {listed(rest)}"
-
-
-def _range(row: Any) -> str:
-    """Return "0.29 to 0.59 points": an interval without its sign."""
-    ends = sorted(abs(row[end]) for end in ("low", "high"))
-    digits = digits_for(row["low"], row["high"])
-    return f"{ends[0]:.{digits}f} to {ends[1]:.{digits}f} points"
-
-
 def _difference(row: Any) -> str:
     if row["low"] != row["low"]:
         return with_minus_signs(str(row["shows"]))
     mean = number(row["mean"], digits_for(row["low"], row["high"]))
     text = f"{mean} {interval_of_difference(row['low'], row['high'])}"
-    return f"**{text}**" if _is_shown(row) else text
+    return f"**{text}**" if is_shown(row) else text
 
 
-def _is_shown(row: Any) -> bool:
+def is_shown(row: Any) -> bool:
     """Tell whether a difference holds after Holm's correction, and no side stayed at chance."""
     learnt = not isinstance(row.get("stuck"), str)  # nothing is read back as nan
     return learnt and bool(row["p_holm"] < SIGNIFICANT and not row["low"] <= 0 <= row["high"])
 
 
-def _is_uncorrected(row: Any) -> bool:
+def is_uncorrected(row: Any) -> bool:
     """Tell whether zero lies outside the interval, but not after Holm's correction; and no side stayed at chance."""
     learnt = not isinstance(row.get("stuck"), str)
     return learnt and bool(row["p_holm"] >= SIGNIFICANT and not row["low"] <= 0 <= row["high"])
@@ -130,13 +62,13 @@ def _is_uncorrected(row: Any) -> bool:
 
 def effects(reference: Path, study: str) -> str:
     """Say which options of a study of ablations had an effect, data set by data set, and which had none that showed."""
-    found = _read(reference, study)
+    found = read_contrasts(reference, study)
     tested = found[found["n"] >= FEWEST]
     titles = _titles(tested)
     shown, others = [], []
     for contrast, cells in tested.groupby("contrast", sort=False):
         rows = cells.to_dict("records")
-        clear = [row for row in rows if _is_shown(row)]
+        clear = [row for row in rows if is_shown(row)]
         if not clear:
             others.append(str(contrast))
             continue
@@ -163,7 +95,8 @@ def _direction(rows: list[Any]) -> str:
     return "A lower error" if all(row["mean"] < 0 for row in rows) else "Higher on one, lower on another"
 
 
-def _read(reference: Path, study: str) -> pd.DataFrame:
+def read_contrasts(reference: Path, study: str) -> pd.DataFrame:
+    """Read the committed contrasts of a study, with what they have shown."""
     return pd.read_csv(reference / study / "tables" / "contrasts.csv", keep_default_na=False, na_values=[""])
 
 

@@ -56,34 +56,6 @@ SUMMARY = {
         "CNN of their size": {"smallnorb": "cnn"},
     },
 }
-LEAD = {  # study -> the contrasts that the first page tells
-    "cpu": (
-        "CapsNet with dynamic routing (3 iterations) against a CNN of its size",
-        "CapsNet with decoder against a CNN of its size",
-        "EM (3 iterations) against dynamic routing (3), each under its paper's loss",
-        "EM (3 iterations) against dynamic routing (3), both under the spread loss",
-        "EM (2 iterations) against dynamic routing (3), both with decoder and margin loss",
-        "dynamic routing: three iterations against one",
-        "dynamic routing: with a decoder against without",
-        "Efficient-CapsNet against a ResNet-20 of less than half its size",
-    ),
-    "diagnostics": (
-        "self-routing CapsNet against a ResNet-20 of its backbone's widths",
-        "Efficient-CapsNet with ReLU and batch norm against a ResNet-20",
-        "CapsNet against a CNN of its size, both after 30 epochs",
-        "CapsNet with residual features against the CNN of CapsNet's size",
-        "EM (3 iterations) against dynamic routing (3), both after 30 epochs",
-        "EM at inverse temperature 0.2 against dynamic routing, both with margin loss",
-        "self-routing against uniform routing, equal children and loss",
-    ),
-}
-LEAD_FAMILIES = {  # study -> a family of contrasts against one variant, how it ends their names, how the page begins
-    "cpu": (
-        "against_uniform_routing",
-        " against uniform routing",
-        "Routings, each under its own loss, against equal couplings under the margin loss",
-    ),
-}
 BY_SEED = {  # study -> heads of the columns, and for each row the cells EXPERIMENT/VARIANT below them
     "diagnostics": (
         ("as in cpu", "30 epochs", "seed 4's images for all seeds"),

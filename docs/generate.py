@@ -4,7 +4,7 @@
     python docs/generate.py --check    prints one line per stale block; exits with 1 if there is one
 
 A block lies between `<!-- begin NAME ARGUMENTS -->` and `<!-- end NAME -->`; BLOCKS, below, has all names. Which rows
-a summary or a table of seeds shows is declared in docs/findings.py.
+a summary or a table of seeds shows is declared in docs/findings.py, which questions are answered in docs/answers.py.
 """
 
 import argparse
@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from answers import answers, draw_answers
 from claimed import claimed
-from contrasted import contrasts, effects, told
+from contrasted import contrasts, effects
 from findings import by_seed, commits, results, summary, table
 from pydantic import BaseModel
 
@@ -216,7 +217,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "bench": bench,
     "contrasts": contrasts,
     "effects": effects,
-    "told": told,
+    "answers": answers,
     "claimed": claimed,
 }
 
@@ -264,13 +265,16 @@ def fill(text: str, reference: Path, place: str) -> tuple[str, list[str]]:
 
 
 def update(root: Path, check: bool) -> Iterator[str]:
-    """Fill the blocks of all pages, or only look; yield one line for each stale block."""
+    """Fill the blocks of all pages and draw the answers, or only look; yield one line for each that was stale."""
     for page in pages(root):
         text = page.read_text(encoding="utf-8")
         filled, stale = fill(text, root / "results/reference", str(page.relative_to(root)))
         if stale and not check:
             page.write_text(filled, encoding="utf-8")
         yield from stale
+    shown = any("begin answers" in page.read_text(encoding="utf-8") for page in pages(root))
+    if shown and draw_answers(root / "results/reference", root / "docs/answers.png", check):
+        yield "docs/answers.png: is stale; run python docs/generate.py"
 
 
 def main(arguments: list[str] | None = None) -> int:

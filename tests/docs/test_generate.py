@@ -266,66 +266,6 @@ def test_contrasts_are_bold_where_their_interval_and_holm_leave_out_zero(referen
         generate.contrasts(reference, "tiny", "c")
 
 
-def test_what_leads_the_page_is_told_from_the_intervals(reference, monkeypatch):
-    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial,stuck\n"
-    (reference / "tiny/tables/contrasts.csv").write_text(
-        columns
-        + "a,one,mnist,x against y,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
-        + "a,two,smallnorb,x against y,5,2.0,1.5,2.5,0.01,higher,smallNORB (JPEG-75 copy): a.mat: md5 1,\n"
-        + "a,three,digits,x against y,5,3.0,2.5,3.5,0.01,higher,,\n"
-        + "a,one,mnist,after Holm,5,-1.0,-1.9,-0.1,0.06,not shown,,\n"
-        + "a,two,smallnorb,after Holm,2,-1.0,,,,too few seeds,smallNORB (JPEG-75 copy): a.mat: md5 1,\n"
-        + "a,one,mnist,Neither,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
-        + "a,two,smallnorb,Neither,5,-1.0,-1.9,0.1,0.06,no difference,smallNORB (JPEG-75 copy): a.mat: md5 1,\n"
-        + "a,one,mnist,at chance,5,50.0,49.0,51.0,0.01,higher,,x stayed at chance\n"
-    )
-    monkeypatch.setitem(findings.LEAD, "tiny", ("x against y", "after Holm", "Neither", "at chance"))
-    assert generate.told(reference, "tiny").splitlines() == [
-        "- **X against y**: a lower error by 0.50 to 1.50 points on MNIST; "
-        "a higher error by 1.50 to 2.50 points on smallNORB and 2.50 to 3.50 points on handwritten digits of "
-        "scikit-learn.",
-        "- **After Holm**: a lower error on MNIST, which does not hold after Holm's correction.",
-        "- **Neither**: a lower error by 0.50 to 1.50 points on MNIST; no difference was shown on smallNORB.",
-        "- **At chance**: nothing can be said on MNIST, where x stayed at chance.",
-        "",
-        "Not the official files: smallNORB (JPEG-75 copy).",
-    ]
-    monkeypatch.setitem(findings.LEAD, "tiny", ("x against y",))
-    assert "1.50 to 2.50 points on smallNORB (JPEG-75 copy) and" in generate.told(reference, "tiny")
-    assert "Not the official" not in generate.told(reference, "tiny")
-    monkeypatch.setitem(findings.LEAD, "tiny", ("y against x",))
-    with pytest.raises(ValueError, match="no results of a contrast 'y against x'"):
-        generate.told(reference, "tiny")
-
-
-def test_a_family_that_leads_the_page_is_told_by_data_set(reference, monkeypatch):
-    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial,stuck\n"
-    (reference / "tiny/tables/contrasts.csv").write_text(
-        columns
-        + "f,one,mnist,x against none,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
-        + 'f,one,mnist,"y against none, each under its own",5,-1.0,-1.5,-0.5,0.01,lower,,\n'
-        + "f,one,mnist,z against none,5,1.0,0.5,1.5,0.01,higher,,\n"
-        + "f,three,digits,x against none,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
-        + "f,three,digits,y against none,5,-1.0,-1.5,0.5,0.5,not shown,,\n"
-        + "f,two,smallnorb,x against none,5,-1.0,-1.9,-0.1,0.06,not shown,,\n"
-        + "f,two,smallnorb,z against none,2,1.0,,,,too few seeds,,\n"
-        + "f,two,smallnorb,u against none,5,1.0,-0.5,1.5,0.5,no difference,,\n"
-        + "f,two,smallnorb,y against none,5,50.0,49.0,51.0,0.01,higher,,y stayed at chance\n"
-        + "g,one,mnist,u against none,5,-1.0,-1.5,-0.5,0.01,lower,,\n"
-    )
-    monkeypatch.setitem(findings.LEAD, "tiny", ())
-    monkeypatch.setitem(findings.LEAD_FAMILIES, "tiny", ("f", " against none", "Against none"))
-    assert generate.told(reference, "tiny") == (
-        "- **Against none**: on MNIST a lower error under x and y and a higher error under z; "
-        "on handwritten digits of scikit-learn a lower error under x, under the others no difference was shown; "
-        "on smallNORB a lower error that does not hold after Holm's correction under x and nothing can be said of y, "
-        "where networks stayed at chance, under the others no difference was shown."
-    )
-    monkeypatch.setitem(findings.LEAD_FAMILIES, "tiny", ("h", " against none", "Against none"))
-    with pytest.raises(ValueError, match="no results of a family 'h'"):
-        generate.told(reference, "tiny")
-
-
 def test_commits_of_a_study_have_their_number_of_runs(reference):
     path = reference / "tiny/runs.csv"
     pd.read_csv(path).assign(commit=["1234567890", "1234567890", "0000001234"] * 2).to_csv(path, index=False)

@@ -97,13 +97,24 @@ def _beside(plan: Plan, table: pd.DataFrame, margins: Mapping[str, "Margin"], ru
                 drawn = [replace(_row(contrast, margin), numbers="") for contrast in found]
                 rows += drawn or [Row(name, quiet=True)]
         layouts.append(rows)
-    letters = round(_TITLE * (PAGE - NAMES_BESIDE) / len(layouts))
     titles = [
-        wrapped("\n".join([title_of(plan, name, runs), *_band(margin, rows, brief=True)]), letters)
+        "\n".join([title_of(plan, name, runs), *_band(margin, rows, brief=True)])
         for (name, margin), rows in zip(margins.items(), layouts, strict=True)
     ]
+    return side_by_side(titles, layouts)
+
+
+def side_by_side(titles: Sequence[str], layouts: Sequence[Sequence[Row]]) -> Figure:
+    """Draw panels side by side on a page, with the names of their rows once on the left.
+
+    Args:
+        titles: of the panels.
+        layouts: the rows of each panel, equal but for their differences.
+    """
+    letters = round(_TITLE * (PAGE - NAMES_BESIDE) / len(layouts))
+    heads = [wrapped(title, letters) for title in titles]
     legend = _legend(any(row.margin for row in chain(*layouts)))
-    above = LINE * max(map(len, titles)) + 0.07
+    above = LINE * max(map(len, heads)) + 0.07
     panel = Panel("", beside_height(layouts[0]), below=0.34, legend=legend, above=above)
     note = (
         "Difference in test error at equal seeds, the first minus the second: left of 0 the first is better. An arrow: "
@@ -111,9 +122,9 @@ def _beside(plan: Plan, table: pd.DataFrame, margins: Mapping[str, "Margin"], ru
     )
     figure, (axes,) = lay_out([panel], len(layouts), left=NAMES_BESIDE, gap=0.12, note=note, width=PAGE)
     draw_beside(axes, layouts)
-    for axis, title in zip(axes, titles, strict=True):
+    for axis, head in zip(axes, heads, strict=True):
         axis.annotate(
-            "\n".join(title), (0, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", fontweight="bold",
+            "\n".join(head), (0, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", fontweight="bold",
             linespacing=1.15,
         )  # fmt: skip
         axis.set_xlabel("points")

@@ -1,0 +1,124 @@
+"""docs/answers.py: answers are filled from contrasts, and stop the generator where they say something else."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import answers  # noqa: E402
+import generate  # noqa: E402
+from answers import Contrast, Question  # noqa: E402
+
+COLUMNS = "contrast,data_set,n,mean,low,high,p_holm,differences,unofficial,stuck\n"
+ROWS = (
+    "higher,mnist,3,1.0,0.5,1.5,0.01,0: 0.8; 1: 1.0; 2: 1.2,,\n"
+    "lower,mnist,3,-1.0,-1.5,-0.5,0.01,0: -0.8; 1: -1.0; 2: -1.2,,\n"
+    "lower,smallnorb,3,-1.0,-1.5,-0.5,0.06,0: -0.8; 1: -1.0; 2: -1.2,smallNORB (JPEG-75 copy): a.mat: md5 1,\n"
+    "none,mnist,3,0.1,-0.4,0.6,0.5,0: 0.0; 1: 0.1; 2: 0.2,,\n"
+    "chance,mnist,3,50.0,49.0,51.0,0.01,0: 49; 1: 50; 2: 51,,x stayed at chance\n"
+    "few,mnist,1,1.0,,,,0: 1.0,,\n"
+)
+
+
+@pytest.fixture
+def reference(tmp_path):
+    folder = tmp_path / "results/reference/tiny/tables"
+    folder.mkdir(parents=True)
+    (folder / "contrasts.csv").write_text(COLUMNS + ROWS)
+    return tmp_path / "results/reference"
+
+
+def ask(monkeypatch, answer, also=""):
+    named = {name: Contrast("tiny", name, f"the {name} one") for name in ("higher", "lower", "none", "chance", "few")}
+    monkeypatch.setattr(answers, "QUESTIONS", (Question("Why?", "Reasons", answer, named, also),))
+
+
+def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
+    ask(
+        monkeypatch,
+        "By {higher@mnist>}, by {lower@mnist<}, perhaps by {lower@smallnorb<?}, none {none@mnist=}.",
+        also="{lower@mnist<} {none@mnist=}",
+    )
+    assert answers.answers(reference) == (
+        "- **Why?** By 0.50 to 1.50, by 0.50 to 1.50, perhaps by 0.50 to 1.50, none [−0.40, +0.60]."
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("{higher@mnist<}", "shows a higher error, and the answer to 'Why\\?' says a lower error"),
+        ("{higher@mnist=}", "shows a higher error, and the answer to 'Why\\?' says no difference"),
+        ("{lower@smallnorb<}", "shows a lower error that does not hold after Holm's correction"),
+        ("{none@mnist>}", "shows no difference"),
+        ("{none@mnist>?}", "shows no difference"),
+        ("{chance@mnist>}", "shows nothing: a network stayed at chance"),
+        ("{few@mnist=}", "shows nothing: .*too few seeds"),
+        ("{higher@smallnorb>}", "no result of 'higher' on smallnorb in tiny"),
+    ],
+)
+@pytest.mark.parametrize("printed", [True, False])
+def test_an_answer_that_its_contrasts_do_not_show_is_refused(reference, monkeypatch, place, words, printed):
+    ask(monkeypatch, place if printed else "Yes.", also="" if printed else place)
+    with pytest.raises(ValueError, match=words):
+        answers.answers(reference)
+
+
+def test_a_contrast_that_two_experiments_have_is_refused(reference, monkeypatch):
+    path = reference / "tiny/tables/contrasts.csv"
+    path.write_text(path.read_text() + ROWS.splitlines()[0] + "\n")
+    ask(monkeypatch, "{higher@mnist>}")
+    with pytest.raises(ValueError, match="2 results of 'higher' on mnist in tiny"):
+        answers.answers(reference)
+
+
+def test_the_figure_has_a_panel_per_data_set_and_a_row_per_contrast(reference, monkeypatch):
+    ask(monkeypatch, "Yes.")
+    titles, (mnist, norb, pairs) = answers._rows(answers._read(reference))
+    assert titles == ["MNIST", "smallNORB (JPEG-75 copy)", "MultiMNIST"]
+    assert [row.name for row in mnist] == [row.name for row in norb] == [row.name for row in pairs]
+    assert [row.name for row in mnist][:3] == ["Reasons", "the higher one", "the lower one"]
+    assert mnist[0].heading
+    assert [row.filled for row in mnist[1:]] == [True, True, False, False, False]
+    assert mnist[2].points == [-0.8, -1.0, -1.2]
+    assert (norb[1].extent, norb[2].extent) == ([], [-1.0, -1.5, -0.5, -0.8, -1.0, -1.2])
+    assert not norb[2].filled  # not after Holm's correction
+
+
+def test_the_figure_is_drawn_anew_where_its_numbers_have_changed(reference, monkeypatch, capsys):
+    ask(monkeypatch, "Yes.")
+    root = reference.parents[1]
+    (root / "docs").mkdir()
+    (root / "README.md").write_text("<!-- begin answers -->\n<!-- end answers -->\n")
+    picture = root / "docs/answers.png"
+    assert generate.main(["--root", str(root), "--check"]) == 1
+    assert "docs/answers.png: is stale" in capsys.readouterr().out
+    assert not picture.exists()
+    assert generate.main(["--root", str(root)]) == 0
+    assert Image.open(picture).width > 1000
+    assert [path.name for path in picture.parent.iterdir()] == ["answers.png"]
+    capsys.readouterr()
+    assert generate.main(["--root", str(root), "--check"]) == 0
+    path = reference / "tiny/tables/contrasts.csv"
+    path.write_text(path.read_text().replace("1: 1.0", "1: 1.1"))
+    drawn = picture.read_bytes()
+    assert generate.main(["--root", str(root), "--check"]) == 1
+    assert capsys.readouterr().out == "docs/answers.png: is stale; run python docs/generate.py\n"
+    assert picture.read_bytes() == drawn
+    assert generate.main(["--root", str(root)]) == 0
+    assert picture.read_bytes() != drawn
+
+
+def test_every_contrast_of_a_question_is_one_that_a_study_declares():
+    found = answers._read(ROOT / "results/reference")
+    for question in answers.QUESTIONS:
+        keys = {place["key"] for place in answers.PLACE.finditer(question.answer + question.also)}
+        assert keys == set(question.contrasts), question.asks
+        assert not re.search(r"[{}]", answers.PLACE.sub("", question.answer + question.also))
+        for contrast in question.contrasts.values():
+            assert contrast.name in set(found[contrast.study]["contrast"])
