@@ -15,10 +15,12 @@ from capsbench.study import catalogue, load_plan
 
 def contrasts(reference: Path, study: str, *families: str) -> str:
     """Return the committed contrasts of a study, of all families or some: a row each, a column per experiment."""
-    found = read_contrasts(reference, study)
-    if missing := set(families) - set(found["family"]):
-        raise ValueError(f"no family of contrasts {sorted(missing)[0]}")
-    shown = found[found["family"].isin(families or found["family"])]
+    return f"{contrast_rows(reference, study, *families)}\n\n{contrasts_note(reference, study, *families)}"
+
+
+def contrast_rows(reference: Path, study: str, *families: str) -> str:
+    """Return the table of `contrasts`, with remarks on single rows below it."""
+    shown = _chosen(reference, study, families)
     columns = _titles(shown)
     rows = [["error of the first minus that of the second", *columns.values()]]
     for contrast, cells in shown.groupby("contrast", sort=False):
@@ -30,14 +32,26 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
     words = shown.reindex(columns=["contrast", "dropped", "stuck"]).astype(object).fillna("")
     left_out = [f"{row.contrast}: {row.dropped}" for row in words.itertuples() if row.dropped]
     remarks = dict.fromkeys([*left_out, *filter(None, words["stuck"])])
+    below = " ".join(f"{remark[0].upper()}{remark[1:]}." for remark in remarks)
+    return f"{table(rows)}\n\n{below}".strip()
+
+
+def contrasts_note(reference: Path, study: str, *families: str) -> str:
+    """Say how the rows of `contrast_rows` are to be read."""
+    shown = _chosen(reference, study, families)
     plan = load_plan(reference / study / "study.yaml")
-    below = "".join(f" {remark[0].upper()}{remark[1:]}." for remark in remarks)
     return (
-        f"{table(rows)}\n\nPoints of test error, negative where the first is better: mean over {_seeds(shown)} seeds "
-        f"paired, with 95 % t intervals, which are about seeds: {not_in_intervals(plan, set(shown['experiment']))}. "
-        "Bold: zero lies outside the interval, also after Holm's correction within the contrast's family, and no side "
-        f"stayed at chance.{below}"
+        f"Points of test error, negative where the first is better: mean over {_seeds(shown)} seeds paired, with 95 % "
+        f"t intervals, which are about seeds: {not_in_intervals(plan, set(shown['experiment']))}. Bold: zero lies "
+        "outside the interval, also after Holm's correction within the contrast's family, and no side stayed at chance."
     )
+
+
+def _chosen(reference: Path, study: str, families: tuple[str, ...]) -> pd.DataFrame:
+    found = read_contrasts(reference, study)
+    if missing := set(families) - set(found["family"]):
+        raise ValueError(f"no family of contrasts {sorted(missing)[0]}")
+    return found[found["family"].isin(families or found["family"])]
 
 
 def _difference(row: Any) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from answers import answers, draw_answers
 from claimed import claimed
-from contrasted import contrasts, effects
+from contrasted import contrast_rows, contrasts, contrasts_note, effects
 from findings import by_seed, commits, results, summary, table
 from pydantic import BaseModel
 
@@ -216,6 +216,8 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "table": committed_table,
     "bench": bench,
     "contrasts": contrasts,
+    "contrast_rows": contrast_rows,
+    "contrasts_note": contrasts_note,
     "effects": effects,
     "answers": answers,
     "claimed": claimed,

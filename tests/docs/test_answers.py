@@ -44,7 +44,7 @@ def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
         "By {higher@mnist>}, by {lower@mnist<}, perhaps by {lower@smallnorb<?}, none {none@mnist=}.",
         also="{lower@mnist<} {none@mnist=}",
     )
-    assert answers.answers(reference) == (
+    assert answers.answers(reference, "tiny") == (
         "- **Why?** By 0.50 to 1.50, by 0.50 to 1.50, perhaps by 0.50 to 1.50, none [−0.40, +0.60]."
     )
 
@@ -66,6 +66,12 @@ def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
 def test_an_answer_that_its_contrasts_do_not_show_is_refused(reference, monkeypatch, place, words, printed):
     ask(monkeypatch, place if printed else "Yes.", also="" if printed else place)
     with pytest.raises(ValueError, match=words):
+        answers.answers(reference, "tiny")
+
+
+def test_a_block_names_the_studies_that_its_answers_come_from(reference, monkeypatch):
+    ask(monkeypatch, "Yes.")
+    with pytest.raises(ValueError, match="the answers are from tiny"):
         answers.answers(reference)
 
 
@@ -74,7 +80,7 @@ def test_a_contrast_that_two_experiments_have_is_refused(reference, monkeypatch)
     path.write_text(path.read_text() + ROWS.splitlines()[0] + "\n")
     ask(monkeypatch, "{higher@mnist>}")
     with pytest.raises(ValueError, match="2 results of 'higher' on mnist in tiny"):
-        answers.answers(reference)
+        answers.answers(reference, "tiny")
 
 
 def test_the_figure_has_a_panel_per_data_set_and_a_row_per_contrast(reference, monkeypatch):
@@ -94,7 +100,7 @@ def test_the_figure_is_drawn_anew_where_its_numbers_have_changed(reference, monk
     ask(monkeypatch, "Yes.")
     root = reference.parents[1]
     (root / "docs").mkdir()
-    (root / "README.md").write_text("<!-- begin answers -->\n<!-- end answers -->\n")
+    (root / "README.md").write_text("<!-- begin answers tiny -->\n<!-- end answers -->\n")
     picture = root / "docs/answers.png"
     assert generate.main(["--root", str(root), "--check"]) == 1
     assert "docs/answers.png: is stale" in capsys.readouterr().out
