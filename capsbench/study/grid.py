@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from capsbench.registry import MODELS, PROTOCOLS, Options, no_such
+from capsbench.registry import MODELS, PROTOCOLS, ROUTINGS, Options, no_such
 from capsbench.study.contrasts import Contrast, expand_contrasts
 from capsbench.study.data_sets import Table, catalogue
 from capsbench.study.files import check, read_yaml, refuse
@@ -309,10 +309,17 @@ def _label(name: str, value: Any, by_name: bool = False, gap: str = "") -> str:
         own = _label(name, value["name"], gap=gap) if "name" in value else name
         return "_".join([own, *(_label(k, v, gap=gap) for k, v in rest.items())])
     if isinstance(value, str):
-        words = f"{value} routing" if name == "routing" else f"{name} {value}"  # as people say it
-        return words if gap else _as_name(value)
+        return _in_words(name, value) if gap else _as_name(value)
     text = "_".join(map(str, value)) if isinstance(value, list) else str(value)
     return name + gap + _as_name(text)
+
+
+def _in_words(name: str, value: str) -> str:
+    """Return what people say: "variational Bayes routing", "self-routing", "decoder fully_connected"."""
+    if name != "routing":
+        return f"{name} {value}"
+    title = ROUTINGS[value].title if value in ROUTINGS.names() else value
+    return title if title.endswith("routing") else f"{title} routing"
 
 
 def _as_name(text: str) -> str:

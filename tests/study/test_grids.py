@@ -67,11 +67,15 @@ def test_a_grid_over_an_option_keeps_the_others_of_its_group(runs_of):
         ),
         (
             "{model: capsnet, label: CapsNet, grid: {routing: [variational_bayes, {name: em, iterations: 2}]}}",
-            ["CapsNet, variational bayes routing", "CapsNet, em routing"],
+            ["CapsNet, variational Bayes routing", "CapsNet, EM routing"],
+        ),
+        (
+            "{model: capsnet, label: CapsNet, grid: {routing: [self, heinsen]}}",
+            ["CapsNet, self-routing", "CapsNet, Heinsen routing"],
         ),
         (
             "{model: capsnet, label: CapsNet, grid: {routing: [em, {name: em, iterations: 2}]}}",
-            ["CapsNet, em routing", "CapsNet, em routing iterations 2"],
+            ["CapsNet, EM routing", "CapsNet, EM routing iterations 2"],
         ),
         (
             "{model: capsnet, label: CapsNet, grid: {decoder: [null, {hidden: [8, 16]}]}}",
