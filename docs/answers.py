@@ -147,8 +147,8 @@ QUESTIONS = (
         "{own@mnist<?} lower on MNIST, which does not hold after Holm's correction but does at ten times our inverse "
         "temperature ({hot@mnist<}), and after 30 epochs {own_long@smallnorb>} higher on smallNORB. After 15 epochs "
         "neither difference on smallNORB holds. On MultiMNIST EM with two iterations has an error {pairs@multimnist>} "
-        "points higher, both with decoder and margin loss; at ten times the inverse temperature no difference was shown "
-        "{warm@multimnist=}.",
+        "points higher, both with decoder and margin loss; at ten times the inverse temperature no difference was "
+        "shown {warm@multimnist=}.",
         {
             "own": Contrast(
                 "cpu",
