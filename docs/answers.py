@@ -57,6 +57,7 @@ class Contrast:
 class Question:
     """A question, its title in the figure, the answer, and the contrasts that places name by KEY.
 
+    answer: what README says. more: what the site's first page says after it.
     also: places that must hold for the answer to stand, and are not printed.
     """
 
@@ -64,6 +65,7 @@ class Question:
     title: str
     answer: str
     contrasts: dict[str, Contrast]
+    more: str = ""
     also: str = ""
 
 
@@ -71,11 +73,10 @@ QUESTIONS = (
     Question(
         "Is CapsNet better than a CNN of its size? Not with its own features.",
         "CapsNet against a CNN of its size",
-        "Its error is {cnn@mnist>} points higher on MNIST and {cnn@smallnorb>} on smallNORB; with decoder, "
-        "{decoder@multimnist>} on MultiMNIST. After 30 epochs it is {long@mnist>} points higher on MNIST and "
-        "{long@smallnorb>} on smallNORB. With residual features, a small residual network with batch norm in place of "
-        "its first convolution, no difference was shown on MNIST {residual@mnist=} or smallNORB {residual@smallnorb=}, "
-        "and on MultiMNIST its error is {pairs@multimnist<} points lower. No CNN with these features was tried there.",
+        "Its error is {cnn@mnist>} points higher on MNIST, {cnn@smallnorb>} on smallNORB and, with decoder, "
+        "{decoder@multimnist>} on MultiMNIST. With residual features, a small residual network with batch norm in "
+        "place of its first convolution, no difference was shown on MNIST {residual@mnist=} or smallNORB "
+        "{residual@smallnorb=}, and on MultiMNIST its error is {pairs@multimnist<} points lower.",
         {
             "cnn": Contrast(
                 "cpu", "CapsNet with dynamic routing (3 iterations) against a CNN of its size", "15 epochs"
@@ -93,15 +94,15 @@ QUESTIONS = (
                 "15 epochs, residual features, with decoder",
             ),
         },
+        more="After 30 epochs, with its own features, it is {long@mnist>} points higher on MNIST and {long@smallnorb>} "
+        "on smallNORB. No CNN with these features was tried on MultiMNIST.",
     ),
     Question(
         "Is routing better than equal couplings (uniform routing)? Some routings are, on MNIST.",
         "Routings, each under its own loss, against equal couplings",
         "Each under its own loss, dynamic routing has an error {dynamic@mnist<} points lower there, EM routing "
         "{em@mnist<} and Heinsen's {heinsen@mnist<}; sparse and self-routing have a higher one. On smallNORB none was "
-        "shown to have a lower error. That of self-routing is {other@smallnorb>} points higher there, but "
-        "{self@smallnorb<} lower than that of equal couplings with its loss and its primary capsules. Couplings drawn "
-        "once at random have on MNIST an error {random@mnist<} points higher than dynamic routing.",
+        "shown to have a lower error.",
         {
             "dynamic": Contrast("cpu", "dynamic (3 iterations) against uniform routing", "dynamic (3 iterations)"),
             "em": Contrast(
@@ -133,6 +134,9 @@ QUESTIONS = (
                 "random couplings, another draw",
             ),
         },
+        more="That of self-routing is {other@smallnorb>} points higher there, but {self@smallnorb<} lower than that of "
+        "equal couplings with its loss and its primary capsules. Couplings drawn once at random have on MNIST an error "
+        "{random@mnist<} points higher than dynamic routing.",
         also="{sparse@mnist>} {other@mnist>} {bayes@mnist<?} {inverted@mnist<?} {attention@mnist=} "
         "{dynamic@smallnorb=} {em@smallnorb>?} {heinsen@smallnorb=} {sparse@smallnorb=} "
         "{attention@smallnorb=} {bayes@smallnorb>?} {inverted@smallnorb=} {self@mnist>} "
@@ -143,12 +147,9 @@ QUESTIONS = (
         "EM or dynamic routing? That depends on the data, the loss and the length of training.",
         "EM against dynamic routing",
         "With three iterations each, both under the spread loss, EM's error is {spread@mnist<} points lower on MNIST "
-        "and, after 30 epochs, {spread_long@smallnorb>} higher on smallNORB. Each under its paper's loss, it is "
-        "{own@mnist<?} lower on MNIST, which does not hold after Holm's correction but does at ten times our inverse "
-        "temperature ({hot@mnist<}), and after 30 epochs {own_long@smallnorb>} higher on smallNORB. After 15 epochs "
-        "neither difference on smallNORB holds. On MultiMNIST EM with two iterations has an error {pairs@multimnist>} "
-        "points higher, both with decoder and margin loss; at ten times the inverse temperature no difference was "
-        "shown {warm@multimnist=}.",
+        "and, after 30 epochs, {spread_long@smallnorb>} higher on smallNORB. On MultiMNIST EM with two iterations has "
+        "an error {pairs@multimnist>} points higher, both with decoder and margin loss; at ten times our inverse "
+        "temperature no difference was shown {warm@multimnist=}.",
         {
             "own": Contrast(
                 "cpu",
@@ -186,6 +187,9 @@ QUESTIONS = (
                 "the same at ten times the inverse temperature",
             ),
         },
+        more="Each under its paper's loss, EM's error is {own@mnist<?} points lower on MNIST, which does not hold after "
+        "Holm's correction but does at ten times our inverse temperature ({hot@mnist<}), and after 30 epochs "
+        "{own_long@smallnorb>} higher on smallNORB. After 15 epochs neither difference on smallNORB holds.",
         also="{spread@smallnorb>?} {own@smallnorb>?} {hot@smallnorb>?}",
     ),
     Question(
@@ -244,14 +248,16 @@ QUESTIONS = (
 def answers(reference: Path, *studies: str) -> str:
     """Return a line per question.
 
-    studies: all that the questions are about; a block names them so that `capsbench verify` compares it.
+    studies: all that the questions are about, so that `capsbench verify` compares the block that names them; `brief`
+    after them leaves out what the questions have as `more`.
 
     Raises ValueError for other studies, and for a contrast that does not show what its answer says.
     """
     found = _read(reference)
-    if sorted(studies) != sorted(found):
+    brief = studies[-1:] == ("brief",)
+    if sorted(studies[: -1 if brief else None]) != sorted(found):
         raise ValueError(f"the answers are from {' and '.join(found)}")
-    return "\n".join(f"- **{question.asks}** {_answer(question, found)}" for question in QUESTIONS)
+    return "\n".join(f"- **{question.asks}** {_answer(question, found, brief)}" for question in QUESTIONS)
 
 
 def draw_answers(reference: Path, picture: Path, check: bool) -> bool:
@@ -278,7 +284,9 @@ def _read(reference: Path) -> dict[str, pd.DataFrame]:
     return {study: read_contrasts(reference, study) for study in sorted(studies)}
 
 
-def _answer(question: Question, found: dict[str, pd.DataFrame]) -> str:
+def _answer(question: Question, found: dict[str, pd.DataFrame], brief: bool) -> str:
+    """Return the answer with its places filled; all places of the question are checked, printed or not."""
+
     def filled(place: re.Match[str]) -> str:
         contrast = question.contrasts[place["key"]]
         row = _find(found, contrast, place["data"])
@@ -291,8 +299,8 @@ def _answer(question: Question, found: dict[str, pd.DataFrame]) -> str:
             )
         return interval_of_difference(row["low"], row["high"]) if shows == "=" else _range(row)
 
-    PLACE.sub(filled, question.also)
-    return PLACE.sub(filled, question.answer)
+    answer, more, _ = (PLACE.sub(filled, text) for text in (question.answer, question.more, question.also))
+    return answer if brief or not more else f"{answer} {more}"
 
 
 def _find(found: dict[str, pd.DataFrame], contrast: Contrast, data: str) -> Any:

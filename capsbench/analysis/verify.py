@@ -45,6 +45,7 @@ from capsbench.analysis.reference import (
 from capsbench.analysis.tables import write_tables
 from capsbench.errors import InputError
 from capsbench.registry import flat_options
+from capsbench.run.code_version import training_version
 from capsbench.run.folder import RunFolder, sha256
 from capsbench.run.provenance import git
 from capsbench.study import Plan, Run, load_plan
@@ -59,10 +60,14 @@ _AROUND = 30  # characters shown on either side of a difference
 
 @dataclass
 class Findings:
-    """problems: what is wrong, one line each, with its place. notes: what was not compared, and why."""
+    """problems: what is wrong, one line each, with its place. notes: what was not compared, and why.
+
+    code: how many runs of each reference were trained by the code of this checkout.
+    """
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    code: list[str] = field(default_factory=list)
 
     def add(self, found: Iterable[str]) -> bool:
         """Add problems, at most ten one by one; tell whether there were any."""
@@ -133,7 +138,17 @@ def _verify_folder(folder: Path, findings: Findings) -> None:
         correct = correct_of(plan, folder)
         findings.add(f"{folder / CORRECT}: {key}: {what}" for key, what in unlike(correct, runs).items())
         findings.add(_tables(folder, plan, runs, correct))
+        findings.code.append(f"{folder}: {_trained_by(plan, runs)}")
     _commits(folder, about, findings)
+
+
+def _trained_by(plan: Plan, runs: pd.DataFrame) -> str:
+    """Say how many finished runs were trained by the code that this checkout would train them with."""
+    codes = runs[runs["status"].isin(FINISHED)].set_index("key")["code"].dropna().to_dict()
+    finished = int(runs["status"].isin(FINISHED).sum())
+    same = sum(codes.get(run.key) == training_version(run) for run in plan.runs)
+    unknown = f"; of {finished - len(codes)} it is not on record" if len(codes) < finished else ""
+    return f"{same} of {finished} runs were trained by the code that this checkout has for them{unknown}"
 
 
 def _keys(folder: Path, plan: Plan, runs: pd.DataFrame, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -48,7 +48,8 @@ def verify(folders: tuple[Path, ...], results: Path) -> None:
     Tables are rebuilt from runs.csv, correct.npz, measures.json and study.yaml and compared byte for byte, correct.npz
     with the errors in runs.csv, rows with runs.tar.xz, rows and digests with provenance.yaml, commits with the git
     history, README.md and docs with both. Plots are not compared: fonts differ between machines. Exits with 1 where
-    something differs, and names file and line.
+    something differs, and names file and line. Says how many runs were trained by the code of this checkout; code that
+    changed since is no fault.
 
     Example: capsbench verify results/reference/cpu
     """
@@ -59,7 +60,7 @@ def verify(folders: tuple[Path, ...], results: Path) -> None:
     if not chosen:
         raise InputError(f"{results / 'reference'}: no reference here: no folder has a runs.csv")
     found = compare(chosen)
-    for line in (*found.notes, *found.problems):
+    for line in (*found.code, *found.notes, *found.problems):
         log.info(line)
     if found.problems:
         raise RunError(f"{len(found.problems)} problems; the lines above name them")

@@ -15,6 +15,7 @@ from capsbench.analysis.collect import collect, read_runs
 from capsbench.analysis.kept_runs import NAME as KEPT
 from capsbench.analysis.reference import RUNS, read_reference, redraw_tables, seal, write_reference
 from capsbench.analysis.verify import references, verify
+from capsbench.run.code_version import training_version
 
 ROOT = Path(__file__).parents[2]
 IN_TABLES = "contrasts.csv"
@@ -62,6 +63,22 @@ def test_what_was_not_compared_is_said(folder):
     notes = verify([folder]).notes
     assert any("no git history" in note for note in notes)
     assert any("README.md and docs were not compared" in note for note in notes)
+
+
+def test_runs_of_the_code_of_this_checkout_are_counted(plan, write_run, results, monkeypatch):
+    """Nine runs: three of this code, five of another, one diverged that does not say."""
+    codes = [*(training_version(run) for run in plan.runs[:3]), *["0" * 16] * 5]
+    for number, run in enumerate(plan.runs):
+        code = {"code": codes[number]} if number < len(codes) else {}
+        write_run(run, "ok" if number < len(codes) else "diverged", commit="0" * 40, **code)
+    for name in ("plots.write_plots", "reference.write_report"):
+        monkeypatch.setattr(f"capsbench.analysis.{name}", lambda *_, **__: [])
+    folder = results / "reference/small_study"
+    write_reference(plan, results, collect(plan, results), folder)
+    (line,) = verify([folder]).code
+    assert line == (
+        f"{folder}: 3 of 9 runs were trained by the code that this checkout has for them; of 1 it is not on record"
+    )
 
 
 def test_a_flipped_digit_of_an_error_in_runs_csv_is_named_with_its_line(folder):

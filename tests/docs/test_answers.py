@@ -33,9 +33,9 @@ def reference(tmp_path):
     return tmp_path / "results/reference"
 
 
-def ask(monkeypatch, answer, also=""):
+def ask(monkeypatch, answer, more="", also=""):
     named = {name: Contrast("tiny", name, f"the {name} one") for name in ("higher", "lower", "none", "chance", "few")}
-    monkeypatch.setattr(answers, "QUESTIONS", (Question("Why?", "Reasons", answer, named, also),))
+    monkeypatch.setattr(answers, "QUESTIONS", (Question("Why?", "Reasons", answer, named, more, also),))
 
 
 def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
@@ -47,6 +47,12 @@ def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
     assert answers.answers(reference, "tiny") == (
         "- **Why?** By 0.50 to 1.50, by 0.50 to 1.50, perhaps by 0.50 to 1.50, none [−0.40, +0.60]."
     )
+
+
+def test_a_brief_answer_leaves_out_what_comes_after_it(reference, monkeypatch):
+    ask(monkeypatch, "By {higher@mnist>}.", more="Else {none@mnist=}.")
+    assert answers.answers(reference, "tiny", "brief") == "- **Why?** By 0.50 to 1.50."
+    assert answers.answers(reference, "tiny") == "- **Why?** By 0.50 to 1.50. Else [−0.40, +0.60]."
 
 
 @pytest.mark.parametrize(
@@ -62,17 +68,20 @@ def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
         ("{higher@smallnorb>}", "no result of 'higher' on smallnorb in tiny"),
     ],
 )
-@pytest.mark.parametrize("printed", [True, False])
-def test_an_answer_that_its_contrasts_do_not_show_is_refused(reference, monkeypatch, place, words, printed):
-    ask(monkeypatch, place if printed else "Yes.", also="" if printed else place)
+@pytest.mark.parametrize("where", ["answer", "more", "also"])
+@pytest.mark.parametrize("form", [(), ("brief",)])
+def test_an_answer_that_its_contrasts_do_not_show_is_refused(reference, monkeypatch, place, words, where, form):
+    ask(monkeypatch, **{"answer": "Yes.", where: place})
     with pytest.raises(ValueError, match=words):
-        answers.answers(reference, "tiny")
+        answers.answers(reference, "tiny", *form)
 
 
 def test_a_block_names_the_studies_that_its_answers_come_from(reference, monkeypatch):
     ask(monkeypatch, "Yes.")
     with pytest.raises(ValueError, match="the answers are from tiny"):
         answers.answers(reference)
+    with pytest.raises(ValueError, match="the answers are from tiny"):
+        answers.answers(reference, "brief")
 
 
 def test_a_contrast_that_two_experiments_have_is_refused(reference, monkeypatch):
@@ -123,7 +132,7 @@ def test_the_figure_is_drawn_anew_where_its_numbers_have_changed(reference, monk
 def test_every_contrast_of_a_question_is_one_that_a_study_declares():
     found = answers._read(ROOT / "results/reference")
     for question in answers.QUESTIONS:
-        keys = {place["key"] for place in answers.PLACE.finditer(question.answer + question.also)}
+        keys = {place["key"] for place in answers.PLACE.finditer(question.answer + question.more + question.also)}
         assert keys == set(question.contrasts), question.asks
         assert not re.search(r"[{}]", answers.PLACE.sub("", question.answer + question.also))
         for contrast in question.contrasts.values():
