@@ -187,8 +187,8 @@ QUESTIONS = (
                 "the same at ten times the inverse temperature",
             ),
         },
-        more="Each under its paper's loss, EM's error is {own@mnist<?} points lower on MNIST, which does not hold after "
-        "Holm's correction but does at ten times our inverse temperature ({hot@mnist<}), and after 30 epochs "
+        more="Each under its paper's loss, EM's error is {own@mnist<?} points lower on MNIST, which does not hold "
+        "after Holm's correction but does at ten times our inverse temperature ({hot@mnist<}), and after 30 epochs "
         "{own_long@smallnorb>} higher on smallNORB. After 15 epochs neither difference on smallNORB holds.",
         also="{spread@smallnorb>?} {own@smallnorb>?} {hot@smallnorb>?}",
     ),
