@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from answers import answers, draw_answers
+from at_test import at_test
 from claimed import claimed
 from contrasted import contrast_rows, contrasts, contrasts_note, effects
 from findings import by_seed, commits, results, summary, table
@@ -220,6 +221,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "contrasts_note": contrasts_note,
     "effects": effects,
     "answers": answers,
+    "at_test": at_test,
     "claimed": claimed,
 }
 
