@@ -219,7 +219,7 @@ QUESTIONS = (
             "five": Contrast("cpu", "dynamic routing: five iterations against three", "dynamic, 5 against 3"),
             "em": Contrast("cpu", "EM routing: two iterations against one", "EM, 2 against 1"),
             "test": Contrast("cpu", f"capsnet-iterations3{AT_TEST}", "trained with dynamic (3), tested with 1"),
-            "em_test": Contrast("cpu", f"capsnet_em-iterations3{AT_TEST}", "trained with EM (3), tested with 1"),
+            "em_test": Contrast("cpu", f"capsnet_em-iterations3{AT_TEST}", ""),
             "heinsen_test": Contrast("cpu", f"capsnet_others-heinsen{AT_TEST}", ""),
         },
         more="Three against one in training and at test: {three@smallnorb=} on smallNORB, {decoder@multimnist=} with "
