@@ -23,7 +23,8 @@ def one_iteration_at_test(reference: Path, study: str) -> pd.DataFrame:
         A row per variant that was trained with more than one iteration, and experiment, in at least three seeds, with
         the columns of contrasts.csv: `contrast` is the variant's name, `mean`, `low` and `high` are points of error,
         one iteration minus as trained, `p_holm` is corrected for all rows of the study. Also `trained`, the number of
-        iterations, `as_trained` and `with_one`, mean errors in %, and `images`, how many were shown.
+        iterations, `as_trained` and `with_one`, mean errors in %, `entropy`, the mean coupling entropy as trained (1:
+        equal couplings), and `images`, how many were shown.
     """
     runs = read_runs(reference, study)
     rows = list(_rows(runs, load_measures(reference / study / NAME)))
@@ -56,6 +57,7 @@ def _rows(runs: pd.DataFrame, measures: Measures) -> Iterator[dict[str, Any]]:
             "trained": " or ".join(map(str, sorted(trained))),
             "as_trained": sum(own) / len(own),
             "with_one": sum(ones) / len(ones),
+            "entropy": sum(measured["entropy"] for measured in found.values()) / len(found),
             "images": next(iter(found.values()))["images"],
         }
 
@@ -64,19 +66,29 @@ def at_test(reference: Path, study: str) -> str:
     """Return a table with a row per method, and what is to be known of its numbers."""
     runs, found = read_runs(reference, study), one_iteration_at_test(reference, study)
     experiments = list(dict.fromkeys(found["experiment"]))
-    rows = [["network", "iterations in training", *(data_title(runs, name) for name in experiments)]]
+    titles = [data_title(runs, name) for name in experiments]
+    rows = [["network", "iterations in training", f"coupling entropy ({' / '.join(titles)})", *titles]]
     for (variant, trained), cells in found.groupby(["contrast", "trained"], sort=False):
-        label = str(cell(runs, cells["experiment"].iloc[0], str(variant))["label"].iloc[0])
         texts = {row["experiment"]: _difference(row) for row in cells.to_dict("records")}
-        rows.append([label, str(trained), *(texts.get(name, "") for name in experiments)])
+        entropies = " / ".join(f"{entropy:.3f}" for entropy in cells["entropy"])
+        label = _label(cell(runs, cells["experiment"].iloc[0], str(variant)))
+        rows.append([label, str(trained), entropies, *(texts.get(name, "") for name in experiments)])
     images = " or ".join(f"{count:,}" for count in sorted(set(found["images"])))
     seeds = " or ".join(map(str, sorted(set(found["n"]))))
     return (
         f"{table(rows)}\n\nTest error in % with the iterations of training, then with one; in brackets the difference "
         f"in points, with one minus as trained: mean over {seeds} seeds with the 95 % t interval, on {images} test "
-        "images, the choice of which is not in it. Bold: zero lies outside the interval, also after Holm's correction "
+        "images, the choice of which is not in it. Coupling entropy: as trained; 1 is equal couplings. Bold: zero lies "
+        "outside the interval, also after Holm's correction "
         f"for all {int(found['p'].notna().sum())} cells."
     )
+
+
+def _label(runs: pd.DataFrame) -> str:
+    """Return the label of a variant, which leaves out dynamic routing in CapsNet, with it."""
+    label, first = str(runs["label"].iloc[0]), runs.iloc[0]
+    own = (first["model"], first.get("option.routing")) == ("capsnet", "dynamic")
+    return label.replace("CapsNet", "CapsNet, dynamic routing", 1) if own else label
 
 
 def _difference(row: dict[str, Any]) -> str:

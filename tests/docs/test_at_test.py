@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 from at_test import at_test, one_iteration_at_test  # noqa: E402
 
-HEAD = "experiment,data_set,variant,label,seed,status,key,test_error,unofficial\n"
+HEAD = "experiment,data_set,variant,label,model,option.routing,seed,status,key,test_error,unofficial\n"
 
 
 @pytest.fixture
@@ -23,10 +23,11 @@ def reference(tmp_path):
     for variant in (*measured, "cnn"):
         for seed in range(3):
             key = f"mnist/{variant}/seed{seed}"
-            rows.append(f"mnist,mnist,{variant},the {variant},{seed},ok,{key},2.5,\n")
+            routing = "em" if variant == "same" else "dynamic"
+            rows.append(f"mnist,mnist,{variant},CapsNet {variant},capsnet,{routing},{seed},ok,{key},2.5,\n")
             if variant in measured:
                 error, at_one = measured[variant][seed]
-                found = {"error": error, "error_at_one": at_one, "images": 1000}
+                found = {"error": error, "error_at_one": at_one, "entropy": 0.9 + seed / 100, "images": 1000}
                 measures[key] = {"routing": {**found, "iterations_as_trained": iterations[variant]}}
             else:
                 measures[key] = {"routing": {"status": "not applicable"}}
@@ -59,10 +60,10 @@ def test_a_seed_that_was_not_measured_is_no_seed_of_a_comparison(reference):
 
 def test_the_table_has_a_row_per_method_and_says_how_many_images_there_were(reference):
     lines = at_test(reference, "tiny").splitlines()
-    assert lines[0] == "| network | iterations in training | MNIST |"
+    assert lines[0] == "| network | iterations in training | coupling entropy (MNIST) | MNIST |"
     assert lines[2:4] == [
-        "| the three | 3 | 2.20, 5.30 (**+3.10 [+2.85, +3.35]**) |",
-        "| the same | 2 or 3 | 3.00, 3.00 (equal in every seed) |",
+        "| CapsNet, dynamic routing three | 3 | 0.910 | 2.20, 5.30 (**+3.10 [+2.85, +3.35]**) |",
+        "| CapsNet same | 2 or 3 | 0.910 | 3.00, 3.00 (equal in every seed) |",
     ]
     assert "mean over 3 seeds" in lines[5]
     assert "on 1,000 test images" in lines[5]
