@@ -93,8 +93,8 @@ def _label(runs: pd.DataFrame) -> str:
 
 def _difference(row: dict[str, Any]) -> str:
     if row["low"] == row["high"]:
-        return f"{row['as_trained']:.2f}, {row['with_one']:.2f} (equal in every seed)"
+        return f"{row['as_trained']:.2f} → {row['with_one']:.2f} (equal in every seed)"
     mean = number(row["mean"], digits_for(row["low"], row["high"]))
     difference = f"{mean} {interval_of_difference(row['low'], row['high'])}"
     shown = f"**{difference}**" if is_shown(row) else difference
-    return f"{row['as_trained']:.2f}, {row['with_one']:.2f} ({shown})"
+    return f"{row['as_trained']:.2f} → {row['with_one']:.2f} ({shown})"
