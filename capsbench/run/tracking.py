@@ -28,7 +28,7 @@ __all__ = ["Store", "Tracker", "read_metrics", "store_uri", "track_study"]
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_WRITES = 5.0
-SECONDS_TO_CLOSE = 30.0
+SECONDS_TO_CLOSE = 120.0  # a file that other runs are making or writing on a busy machine
 SECONDS_TO_ANSWER = 1.0  # of a server that has not answered while the run trained
 MOST_SECONDS_BETWEEN_TRIES = 300.0  # of a store that fails again and again; the wait doubles up to it
 

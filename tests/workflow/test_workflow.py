@@ -136,7 +136,7 @@ REDRAWN = {"tables": 1, "study_report": 1, "all": 1}
             "STEPS_BETWEEN_CHECKS = 49",
             {"train": 2, "evaluate": 2, **REPORT},
         ),
-        ("run/tracking.py", "SECONDS_TO_CLOSE = 30.0", "SECONDS_TO_CLOSE = 31.0", {}),
+        ("run/tracking.py", "SECONDS_TO_CLOSE = 120.0", "SECONDS_TO_CLOSE = 121.0", {}),
     ],
 )
 def test_an_edit_reruns_what_rests_on_it(project, name, old, new, planned):
