@@ -74,6 +74,6 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
 def _save_png(figure: Figure, path: Path) -> None:
     """Write a figure in 256 colours: a third of the bytes, which references are committed with."""
     drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=PIXELS_PER_INCH)
+    figure.savefig(drawn, format="png", dpi=PIXELS_PER_INCH, pil_kwargs={"compress_level": 0})
     image = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     image.save(path, format="png", optimize=True, dpi=(PIXELS_PER_INCH, PIXELS_PER_INCH))
