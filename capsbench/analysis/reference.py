@@ -99,7 +99,8 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path,
             }
             _write_provenance(aside, about)
             seal(aside)
-            images = not earlier or any(run.key in here and run.options.get("decoder") for run in plan.runs)
+            # new pictures would lack the earlier runs, whose predictions are gone
+            images = not any(run.key in earlier and run.options.get("decoder") for run in plan.runs)
             if not images:
                 _keep_pictures(target, aside)
             redraw(*read_reference(aside / RUNS), aside, gathered, images)

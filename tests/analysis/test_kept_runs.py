@@ -192,6 +192,28 @@ def test_pictures_of_runs_that_are_gone_stay(train, refer, plan, results, write_
     assert (refer() / "plots/reconstructions.svg").read_bytes() == picture
 
 
+def test_pictures_lose_no_earlier_run_to_a_later_one(refer, plan, results, write_run):
+    first, second, *others = [run for run in plan.runs if run.options.get("decoder")]
+    write_run(first)
+    picture = (refer(unfinished=True) / "plots/reconstructions.svg").read_bytes()
+    shutil.rmtree(results)
+    for run in (second, *others):
+        write_run(run)
+    assert (refer(unfinished=True) / "plots/reconstructions.svg").read_bytes() == picture
+
+
+def test_pictures_are_drawn_once_there_is_a_run_that_has_some(refer, plan, results, write_run):
+    for run in plan.runs:
+        if not run.options.get("decoder"):
+            write_run(run)
+    assert b"nothing to show" in (refer(unfinished=True) / "plots/reconstructions.svg").read_bytes()
+    shutil.rmtree(results)
+    for run in plan.runs:
+        if run.options.get("decoder"):
+            write_run(run)
+    assert b"nothing to show" not in (refer() / "plots/reconstructions.svg").read_bytes()
+
+
 def test_other_files_in_the_folder_stay(train, refer):
     train(0, 1, 2)
     (refer() / "REMARKS.md").write_text("mine")
