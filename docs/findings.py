@@ -82,6 +82,12 @@ BY_SEED = {  # study -> heads of the columns, and for each row the cells EXPERIM
                 "smallnorb-draw/capsnet_cross_entropy",
             ),
             "matrix capsules": ("smallnorb/matrix_capsnet", "smallnorb/matrix_capsnet_long", ""),
+            "dynamic routing, residual features": ("smallnorb/residual-dynamic", "smallnorb/residual_long-dynamic", ""),
+            "uniform routing, loss and children of self-routing": (
+                "smallnorb/uniform_as_self",
+                "smallnorb/uniform_as_self_long",
+                "",
+            ),
         },
     ),
 }
