@@ -216,8 +216,8 @@ QUESTIONS = (
         "tested with one iteration no difference was shown: {test@mnist=} points on MNIST, {test@smallnorb=} on "
         "smallNORB. EM routing needs a second iteration at its paper's loss and our inverse temperature: its error is "
         "{em@mnist<} points lower on MNIST and {em@smallnorb<} on smallNORB than with one. At 200 times that "
-        "temperature and under cross-entropy, no difference between one iteration of EM and three of dynamic routing was "
-        "shown: {sharp@mnist=} on MNIST, {sharp@smallnorb=} on smallNORB.",
+        "temperature and under cross-entropy, no difference between one iteration of EM and three of dynamic routing "
+        "was shown: {sharp@mnist=} on MNIST, {sharp@smallnorb=} on smallNORB.",
         {
             "three": Contrast("cpu", "dynamic routing: three iterations against one", ""),
             "decoder": Contrast(
