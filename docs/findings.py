@@ -58,7 +58,7 @@ SUMMARY = {
 }
 BY_SEED = {  # study -> heads of the columns, and for each row the cells EXPERIMENT/VARIANT below them
     "diagnostics": (
-        ("as in cpu", "30 epochs", "seed 4's images for all seeds"),
+        ("15 epochs", "30 epochs", "15 epochs, seed 4's images for all"),
         {
             "EM routing (2 iterations)": (
                 "smallnorb/capsnet_em-iterations2",

@@ -228,6 +228,19 @@ def test_a_signal_that_is_ignored_stays_ignored(workflow):
         ignoring.process.kill()
 
 
+def test_a_child_ends_after_its_threads_and_handlers_and_loses_no_output():
+    child = """if True:
+        import atexit, threading, time
+        from capsbench.cli.worker import _end
+        atexit.register(print, "handler", end="")
+        threading.Thread(target=lambda: (time.sleep(0.3), print("thread"))).start()
+        print("command")
+        _end(3)
+    """
+    done = subprocess.run([sys.executable, "-c", child], stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("command\nthread\nhandler", 3)
+
+
 def test_a_worker_that_hangs_up_leaves_signals_as_they_were(monkeypatch, tmp_path):
     address = tmp_path / "w"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
