@@ -215,9 +215,9 @@ QUESTIONS = (
         "MultiMNIST none was shown. The couplings that come out are nearly equal, and where the same networks are "
         "tested with one iteration no difference was shown: {test@mnist=} points on MNIST, {test@smallnorb=} on "
         "smallNORB. EM routing needs a second iteration at its paper's loss and our inverse temperature: its error is "
-        "{em@mnist<} points lower on MNIST and {em@smallnorb<} on smallNORB than with one. At 0.2 in its "
-        "one iteration, not 0.001, and under cross-entropy no difference from dynamic routing with three was shown: "
-        "{sharp@mnist=} on MNIST, {sharp@smallnorb=} on smallNORB.",
+        "{em@mnist<} points lower on MNIST and {em@smallnorb<} on smallNORB than with one. With one, "
+        "at an inverse temperature of 0.2, not 0.001, and under cross-entropy, no difference from dynamic routing with "
+        "three was shown: {sharp@mnist=} on MNIST, {sharp@smallnorb=} on smallNORB.",
         {
             "three": Contrast("cpu", "dynamic routing: three iterations against one", ""),
             "decoder": Contrast(

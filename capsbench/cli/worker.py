@@ -338,7 +338,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _end(status: int) -> NoReturn:
-    """End a child, its threads and handlers before it: taking apart all that it shares would cost a third of a second."""
+    """End a child, its threads and handlers first; taking apart all that it shares would cost a third of a second."""
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.main_thread():
             thread.join()
