@@ -297,7 +297,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
     [
         ("configs/quick.yaml", 33),
         ("configs/ablations.yaml", 575),
-        ("configs/cpu.yaml", 335),
+        ("configs/cpu.yaml", 350),
         ("configs/fair.yaml", 105),
         ("configs/diagnostics.yaml", 655),
         ("configs/paper.yaml", 265),
