@@ -62,9 +62,10 @@ def _draw(axis: Any, own: pd.DataFrame, variants: list[str], what: str, styles: 
     axis.set_ylim(low, min(high, 104))
     if is_log:
         make_log(axis, "y")
-    lowest = " lowest: 0" if is_log and (values <= 0).any() else ""
+    scale = ", log scale" if is_log else ""
+    lowest = ";\nlowest: 0" if is_log and (values <= 0).any() else ""  # in one line it is longer than the axis
     draw_curves(axis, own[own["variant"].isin(variants)], "error", styles, bottom=low if is_log else 0.0)
-    axis.set(xlabel="epoch", ylabel=f"{what} error (%{', log scale' if is_log else ''}{';' if lowest else ''}{lowest})")
+    axis.set(xlabel="epoch", ylabel=f"{what} error (%{scale}{lowest})")
 
 
 def _basis(data: Data, is_validated: bool) -> str:
