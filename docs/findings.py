@@ -4,6 +4,7 @@ SUMMARY is data: which variants stand for which method. Used by docs/generate.py
 """
 
 import math
+import tarfile
 from pathlib import Path
 
 import pandas as pd
@@ -185,6 +186,25 @@ def _seeds_of(runs: pd.DataFrame) -> str:
     errors = runs.sort_values("seed")["test_error"]
     listed = ", ".join("-" if math.isnan(error) else f"{error:.1f}" for error in errors)
     return f"{listed} ({errors.max() - errors.min():.1f})" if errors.notna().sum() > 1 else listed
+
+
+def held_out(reference: Path, study: str) -> str:
+    """Return what the last epoch of each run found on training and on held-out images, seed by seed."""
+    runs = read_runs(reference, study)
+    with tarfile.open(reference / study / "runs.tar.xz", mode="r:xz") as archive:
+        last = {
+            Path(member.name).parent.as_posix(): pd.read_csv(archive.extractfile(member)).iloc[-1]  # type: ignore[arg-type]
+            for member in archive
+            if Path(member.name).name == "metrics.csv"
+        }
+    lines = [["variant", "training error %", "error % on held-out images", "its mean"]]
+    for variant, own in runs.groupby("variant", sort=False):
+        train, validation = (
+            [100 * (1 - last[key][f"{kind}_accuracy"]) for key in own["key"]] for kind in ("train", "validation")
+        )
+        listed = (", ".join(f"{error:.1f}" for error in errors) for errors in (train, validation))
+        lines.append([f"`{variant}`", *listed, f"{sum(validation) / len(validation):.1f}"])
+    return table(lines)
 
 
 def _short(runs: pd.DataFrame) -> str:

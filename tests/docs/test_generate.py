@@ -1,6 +1,8 @@
 """docs/generate.py and docs/findings.py: each block on a made-up input, and known answers on the committed runs."""
 
+import io
 import sys
+import tarfile
 from pathlib import Path
 from typing import Literal
 
@@ -287,6 +289,28 @@ def test_errors_stand_seed_by_seed_with_their_range(reference, monkeypatch):
     monkeypatch.setitem(findings.BY_SEED, "tiny", (("first",), {"one": ("digits/c",)}))
     with pytest.raises(KeyError, match="no run of digits/c"):
         generate.by_seed(reference, "tiny")
+
+
+def test_errors_on_held_out_images_are_those_of_the_last_epoch(reference):
+    path = reference / "tiny/runs.csv"
+    table = pd.read_csv(path)
+    table.assign(key="digits/" + table["variant"] + "/seed" + table["seed"].astype(str)).to_csv(path, index=False)
+    with tarfile.open(reference / "tiny/runs.tar.xz", "w:xz") as archive:
+        for variant, start in (("b", 0.5), ("a", 0.75)):  # in another order than runs.csv
+            for seed in (2, 0, 1):
+                validated = start + seed / 100
+                rows = [[1, 0.1, 0.2], [2, 0.9, validated]]
+                text = pd.DataFrame(rows, columns=["epoch", "train_accuracy", "validation_accuracy"]).to_csv(
+                    index=False
+                )
+                member = tarfile.TarInfo(f"digits/{variant}/seed{seed}/metrics.csv")
+                member.size = len(text)
+                archive.addfile(member, io.BytesIO(text.encode()))
+                archive.addfile(tarfile.TarInfo(f"digits/{variant}/seed{seed}/run.yaml"), io.BytesIO())
+    assert generate.held_out(reference, "tiny").splitlines()[2:] == [
+        "| `a` | 10.0, 10.0, 10.0 | 25.0, 24.0, 23.0 | 24.0 |",
+        "| `b` | 10.0, 10.0, 10.0 | 50.0, 49.0, 48.0 | 49.0 |",
+    ]
 
 
 def test_effects_are_said_where_they_hold_and_the_others_are_listed(reference):
