@@ -218,8 +218,14 @@ def _numbers(folder: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end_of_training(record: dict[str, Any]) -> dict[str, Any]:
-    """Return where training stopped, and whether it led anywhere."""
+    """Return where training stopped, and whether it led anywhere.
+
+    A run that reached the familiar error of a run that left chance has left it too, also where it stopped after a few
+    steps, in which it had not yet been better than guessing on its training images.
+    """
     match, stuck = record.get("match") or {}, record.get("stuck_at_chance", False)
+    if match.get("reached"):
+        stuck = False
     return {
         "matched_to": match.get("run"),
         "overshoot": match.get("overshoot"),

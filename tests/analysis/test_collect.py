@@ -122,6 +122,19 @@ def odd(make_plan, write_run):
     return plan
 
 
+@pytest.mark.parametrize(("reached", "stuck"), [(True, False), (False, True)])
+def test_a_run_that_reached_its_familiar_error_is_not_at_chance(make_plan, write_run, results, reached, stuck):
+    plan = make_plan(ODD)  # such a run may stop in its first epoch, whose training accuracy says little
+    match = {
+        "run": "digits/cnn/seed0",
+        "familiar_error": 41.4,
+        "reached": reached,
+        "overshoot": -0.1 if reached else None,
+    }
+    write_run(plan.runs[0], error=54.5, familiar=41.5, match=match, stuck_at_chance=True)
+    assert collect(plan, results).loc[0, "stuck_at_chance"] is stuck
+
+
 def test_a_frame_that_was_written_is_read_back_with_its_values_and_types(odd, results, tmp_path):
     frame = collect(odd, results)
     write_runs(frame, tmp_path / "runs.csv")
