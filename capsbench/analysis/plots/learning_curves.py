@@ -63,9 +63,10 @@ def _draw(axis: Any, own: pd.DataFrame, variants: list[str], what: str, styles: 
     if is_log:
         make_log(axis, "y")
     scale = ", log scale" if is_log else ""
-    lowest = ";\nlowest: 0" if is_log and (values <= 0).any() else ""  # in one line it is longer than the axis
+    if is_log and (values <= 0).any():
+        scale = ", log; lowest 0"  # more words are longer than the axis
     draw_curves(axis, own[own["variant"].isin(variants)], "error", styles, bottom=low if is_log else 0.0)
-    axis.set(xlabel="epoch", ylabel=f"{what} error (%{scale}{lowest})")
+    axis.set(xlabel="epoch", ylabel=f"{what} error (%{scale})")
 
 
 def _basis(data: Data, is_validated: bool) -> str:

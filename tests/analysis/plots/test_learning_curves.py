@@ -35,7 +35,7 @@ def test_learning_curves_fall_back_to_the_training_error(finished, write_run, fi
     assert "training error: nothing is held out" in texts(figure)
 
 
-def test_what_an_axis_shows_is_written_beside_it_and_not_across_the_title(finished, write_run, figure_of):
+def test_what_an_axis_shows_is_on_the_page_and_not_across_the_title(finished, write_run, figure_of):
     for run in finished.runs:
         accuracy = [0.1, 0.5, 0.9, 0.999, 1.0]  # a log scale, which cannot have zero
         write_run(run).write_metrics(
@@ -43,10 +43,10 @@ def test_what_an_axis_shows_is_written_beside_it_and_not_across_the_title(finish
         )
     figure = figure_of(plot_learning_curves, finished)
     (axis,) = figure.axes
-    assert axis.get_ylabel() == "validation error (%, log scale;\nlowest: 0)"
+    assert axis.get_ylabel() == "validation error (%, log; lowest 0)"
     figure.canvas.draw()
     label = axis.yaxis.label.get_window_extent()
-    assert label.height > 0
+    assert label.x0 > 0
     above = [text for text in figure.texts if text.get_window_extent().y0 > axis.get_window_extent().y1]
     assert above
     assert all(label.y1 < text.get_window_extent().y0 for text in above)
