@@ -296,10 +296,10 @@ def test_plain_snakemake_plans_the_quick_study(project):
     ("study", "trainings"),
     [
         ("configs/quick.yaml", 33),
-        ("configs/ablations.yaml", 575),
+        ("configs/ablations.yaml", 655),
         ("configs/cpu.yaml", 350),
         ("configs/fair.yaml", 105),
-        ("configs/diagnostics.yaml", 725),
+        ("configs/diagnostics.yaml", 730),
         ("configs/paper.yaml", 265),
     ],
 )
