@@ -3,13 +3,18 @@
 SUMMARY is data: which variants stand for which method. Used by docs/generate.py.
 """
 
+import json
 import math
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from capsbench.analysis.measures import NAME as MEASURES
+
 FEWEST = 3  # seeds for an interval
+LOST = 25.0  # a class with an error of so many % or more counts as lost
 TITLES = {
     "mnist": "MNIST",
     "multimnist": "MultiMNIST",
@@ -205,6 +210,29 @@ def held_out(reference: Path, study: str) -> str:
         listed = (", ".join(f"{error:.1f}" for error in errors) for errors in (train, validation))
         lines.append([f"`{variant}`", *listed, f"{sum(validation) / len(validation):.1f}"])
     return table(lines)
+
+
+def lost_classes(reference: Path, study: str) -> str:
+    """Return for each variant in how many seeds a class is lost, and which ones: an error of LOST or more."""
+    runs = read_runs(reference, study)
+    measures = json.loads((reference / study / MEASURES).read_text(encoding="utf-8"))
+    lines = [["variant", "seeds that lose a class", "error % of the classes lost", "test error %"]]
+    for variant, own in runs.groupby("variant", sort=False):
+        lost = {
+            seed: classes
+            for seed, key in zip(own["seed"], own["key"], strict=True)
+            if (classes := _lost(measures[key]))
+        }
+        listed = "; ".join(f"seed {seed}: {', '.join(classes)}" for seed, classes in lost.items())
+        lines.append([f"`{variant}`", f"{len(lost)} of {len(own)}", listed, mean_and_std(own)])
+    return table(lines)
+
+
+def _lost(measured: dict[str, Any]) -> list[str]:
+    """Return "9 (68)" for each class of which LOST % or more are wrong."""
+    confusion = measured["confusion"]
+    errors = [100 * (1 - row[right] / sum(row)) for right, row in enumerate(confusion["matrix"])]
+    return [f"{name} ({error:.0f})" for name, error in zip(confusion["classes"], errors, strict=True) if error >= LOST]
 
 
 def _short(runs: pd.DataFrame) -> str:

@@ -19,7 +19,7 @@ from answers import answers, draw_answers
 from at_test import at_test
 from claimed import claimed
 from contrasted import contrast_rows, contrasts, contrasts_note, effects
-from findings import by_seed, commits, held_out, results, summary, table
+from findings import by_seed, commits, held_out, lost_classes, results, summary, table
 from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -210,6 +210,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "summary": summary,
     "by_seed": by_seed,
     "held_out": held_out,
+    "lost_classes": lost_classes,
     "commits": commits,
     "results": results,
     "networks": networks,

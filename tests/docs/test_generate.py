@@ -1,6 +1,7 @@
 """docs/generate.py and docs/findings.py: each block on a made-up input, and known answers on the committed runs."""
 
 import io
+import json
 import sys
 import tarfile
 from pathlib import Path
@@ -310,6 +311,28 @@ def test_errors_on_held_out_images_are_those_of_the_last_epoch(reference):
     assert generate.held_out(reference, "tiny").splitlines()[2:] == [
         "| `a` | 10.0, 10.0, 10.0 | 25.0, 24.0, 23.0 | 24.0 |",
         "| `b` | 10.0, 10.0, 10.0 | 50.0, 49.0, 48.0 | 49.0 |",
+    ]
+
+
+def test_lost_classes_are_those_of_which_a_fourth_or_more_is_wrong(reference):
+    path = reference / "tiny/runs.csv"
+    table = pd.read_csv(path)
+    table.assign(key="digits/" + table["variant"] + "/seed" + table["seed"].astype(str)).to_csv(path, index=False)
+    whole = [[4, 0], [0, 4]]
+    found = {
+        "a": {0: [[4, 0], [2, 2]], 1: [[3, 1], [0, 4]], 2: [[76, 24], [0, 4]]},
+        "b": dict.fromkeys(range(3), whole),
+    }
+    measures = {
+        f"digits/{variant}/seed{seed}": {"confusion": {"classes": ["zero", "one"], "matrix": matrix}}
+        for variant, seeds in found.items()
+        for seed, matrix in seeds.items()
+    }
+    (reference / "tiny/measures.json").write_text(json.dumps(measures))
+    rows = [row.split(" | ") for row in generate.lost_classes(reference, "tiny").splitlines()[2:]]
+    assert [row[:3] for row in rows] == [
+        ["| `a`", "2 of 3", "seed 0: one (50); seed 1: zero (25)"],
+        ["| `b`", "0 of 3", ""],
     ]
 
 
