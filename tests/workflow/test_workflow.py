@@ -299,7 +299,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
         ("configs/ablations.yaml", 655),
         ("configs/cpu.yaml", 350),
         ("configs/fair.yaml", 105),
-        ("configs/diagnostics.yaml", 730),
+        ("configs/diagnostics.yaml", 710),
         ("configs/paper.yaml", 265),
     ],
 )
