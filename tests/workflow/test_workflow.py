@@ -296,7 +296,7 @@ def test_plain_snakemake_plans_the_quick_study(project):
     ("study", "trainings"),
     [
         ("configs/quick.yaml", 33),
-        ("configs/ablations.yaml", 655),
+        ("configs/ablations.yaml", 650),
         ("configs/cpu.yaml", 350),
         ("configs/fair.yaml", 105),
         ("configs/diagnostics.yaml", 710),
