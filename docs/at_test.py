@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 from contrasted import is_shown
-from findings import FEWEST, cell, data_title, read_runs, table
+from findings import cell, data_title, read_runs, table
 
 from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
 from capsbench.analysis.measures import NAME, Measures, load_measures
-from capsbench.analysis.statistics import holm, summarise_pairs
+from capsbench.analysis.statistics import FEWEST, holm, summarise_pairs
 
 
 def one_iteration_at_test(reference: Path, study: str) -> pd.DataFrame:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pandas as pd
 from claimed import listed
-from findings import FEWEST, named, table
+from findings import named, table
 
 from capsbench.analysis.contrasts import SIGNIFICANT, digits_for, interval_of_difference, not_in_intervals, number
+from capsbench.analysis.statistics import FEWEST
 from capsbench.analysis.tables.text import with_minus_signs
 from capsbench.study import catalogue, load_plan
 

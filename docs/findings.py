@@ -3,7 +3,6 @@
 SUMMARY is data: which variants stand for which method. Used by docs/generate.py.
 """
 
-import json
 import math
 import tarfile
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Any
 import pandas as pd
 
 from capsbench.analysis.measures import NAME as MEASURES
+from capsbench.analysis.measures import load_measures
+from capsbench.analysis.statistics import summarise
 
-FEWEST = 3  # seeds for an interval
 LOST = 25.0  # a class with an error of so many % or more counts as lost
 TITLES = {
     "mnist": "MNIST",
@@ -215,7 +215,7 @@ def held_out(reference: Path, study: str) -> str:
 def lost_classes(reference: Path, study: str) -> str:
     """Return for each variant in how many seeds a class is lost, and which ones: an error of LOST or more."""
     runs = read_runs(reference, study)
-    measures = json.loads((reference / study / MEASURES).read_text(encoding="utf-8"))
+    measures = load_measures(reference / study / MEASURES)
     lines = [["variant", "seeds that lose a class", "error % of the classes lost", "test error %"]]
     for variant, own in runs.groupby("variant", sort=False):
         lost = {
@@ -263,8 +263,9 @@ def mean_and_std(runs: pd.DataFrame) -> str:
     count = f"{len(errors)}" if len(errors) == len(runs) else f"{len(errors)} of {len(runs)}"
     if errors.empty:
         return f"no result (n = {count})"
-    spread = f" ± {errors.std():.2f}" if len(errors) > 1 else ""
-    return f"{errors.mean():.2f}{spread} (n = {count})" + (", at chance" if is_at_chance(runs) else "")
+    found = summarise(list(errors))
+    spread = f" ± {found.std:.2f}" if found.n > 1 else ""
+    return f"{found.mean:.2f}{spread} (n = {count})" + (", at chance" if is_at_chance(runs) else "")
 
 
 def table(rows: list[list[str]]) -> str:
