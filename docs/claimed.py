@@ -23,9 +23,10 @@ BELOW = """
 Paper: error of the first network minus that of the second; "the same" where it says that they do not differ. Ours:
 the same at equal seeds, in points of test error (of error under attack for claims about attacks), mean over
 {seeds} seeds with the 95 % t interval; where pairs of digits or attacked images are drawn, the error of that draw is
-in it too. "As claimed" and "the opposite" are said where the interval lies on one side of zero, after Holm's correction for
-all claims of the table too; of "the same" where the 90 % interval lies within, or beyond, the margin. "Undecided":
-neither could be shown. Networks and trainings are not the papers' (the [full table]({full}) has what differs), so
+in it too. "As claimed" and "the opposite" are said where the interval lies on one side of zero, after Holm's
+correction for all claims of the table too; of "the same" where the 90 % interval lies within, or beyond, the
+margin. "Undecided": neither could be shown. Networks and trainings are not the papers' (the
+[full table]({full}) has what differs), so
 that this is no verdict on the papers.
 """
 
