@@ -4,6 +4,7 @@ One of the two modules that import mlflow, and that only when a store is opened;
 capsbench.run.store_model.
 """
 
+import functools
 import getpass
 import json
 import logging
@@ -76,8 +77,10 @@ class Store:
             if self.is_in_results and not file.exists():
                 # made aside: a process that is killed half-way must not leave half a store under the final name
                 write_whole(file, lambda aside: MlflowClient(sqlite_uri(aside)).search_experiments(max_results=1))
-            self.client = MlflowClient(self.uri)
+            self.client: Any = MlflowClient(self.uri)
             self.client.search_experiments(max_results=1)
+        if self._file_lock is not None:
+            self.client = _OneAtATime(self.client, self._file_lock)
 
     @property
     def is_in_results(self) -> bool:
@@ -267,6 +270,27 @@ class Store:
             return nullcontext()
         self.results.mkdir(parents=True, exist_ok=True)
         return self._file_lock  # which its holder may take again
+
+
+class _OneAtATime:
+    """MLflow's client of an SQLite store, each of whose calls holds the lock that opening the store holds.
+
+    Opening gives up ("database is locked") where another process holds SQLite's own lock for 5 s, as a commit does on a
+    busy machine.
+    """
+
+    def __init__(self, client: Any, lock: FileLock):
+        self._client, self._lock = client, lock
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        @functools.wraps(method)
+        def alone(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                return method(*args, **kwargs)
+
+        return alone
 
 
 def cell_key(run: Run) -> str:

@@ -299,14 +299,16 @@ def test_a_generator_that_fails_is_named(checkout):
 
 
 COMMITTED = references(ROOT / "results")
+SMALL = [folder for folder in COMMITTED if len((folder / RUNS).read_text().splitlines()) <= 61]  # of at most 60 runs
 
 
 def test_there_are_committed_references():
-    assert {"cpu", "fair"} <= {folder.name for folder in COMMITTED}
+    assert {"cpu", "fair"} <= {folder.name for folder in COMMITTED}  # `make verify` checks them all
+    assert len(SMALL) >= 3
 
 
-@pytest.mark.parametrize("committed", COMMITTED, ids=lambda folder: folder.name)
-def test_every_committed_reference_can_be_read_redrawn_and_verified(committed, tmp_path):
+@pytest.mark.parametrize("committed", SMALL, ids=lambda folder: folder.name)
+def test_a_committed_reference_can_be_read_redrawn_and_verified(committed, tmp_path):
     folder = tmp_path / committed.name
     shutil.copytree(committed, folder)
     plan, runs = read_reference(folder / RUNS)

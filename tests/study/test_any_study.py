@@ -206,14 +206,14 @@ def test_what_is_mutated_is_a_study(path, study):
     assert isinstance(outcome(path, changed((number, []))), Plan)
 
 
-@cases(150, 1200)
+@cases(150, 600)
 def test_a_mutated_study_is_a_plan_or_one_line(path, count):
     found: set[type] = set()
     for_each(TREES_AND_MUTATIONS, count, lambda case: found.add(type(outcome(path, changed(case)))))
     assert found == {Plan, str}
 
 
-@cases(50, 1200)
+@cases(50, 600)
 def test_a_study_with_pieces_replaced_is_a_plan_or_one_line(path, count):
     found: set[type] = set()
     for_each(TEXTS, count, lambda case: found.add(type(outcome(path, cut(case)))))

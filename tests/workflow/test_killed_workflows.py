@@ -10,7 +10,7 @@ import time
 import pytest
 from projects import STUDY, Project
 
-KILLS = 3
+KILLS = 2
 
 
 def results_of(project: Project) -> dict[str, object]:

@@ -169,7 +169,7 @@ SOURCES = {
     "CIFAR-10's archive": of_cifar10_packed, "SVHN": of_svhn,
 }  # fmt: skip
 # the slower a reader, the fewer
-COUNTS = {"MNIST": 1800, "smallNORB": 150, "affNIST": 90, "CIFAR-10": 700, "CIFAR-10's archive": 150, "SVHN": 300}
+COUNTS = {"MNIST": 900, "smallNORB": 150, "affNIST": 90, "CIFAR-10": 700, "CIFAR-10's archive": 150, "SVHN": 300}
 MANY = [pytest.param(name, count, marks=pytest.mark.slow) for name, count in COUNTS.items()]
 CASES = st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans(), CHANGES)
 
