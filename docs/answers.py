@@ -380,8 +380,9 @@ def _rows(found: dict[str, pd.DataFrame]) -> tuple[list[str], list[list[Row]]]:
         rows: list[Row] = []
         copies = set()
         for question in QUESTIONS:
-            rows.append(Row(question.title, heading=True))
-            for contrast in filter(lambda found: found.label, question.contrasts.values()):
+            drawn = [contrast for contrast in question.contrasts.values() if contrast.label]
+            rows += [Row(question.title, heading=True)] if drawn else []
+            for contrast in drawn:
                 row = _find(found, contrast, data)
                 if row is None:
                     rows.append(Row(contrast.label, quiet=True))
