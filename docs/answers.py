@@ -248,8 +248,8 @@ QUESTIONS = (
         "Trained on translated digits and tested on affine images generated from MNIST, CapsNet has an error "
         "{cnn@affnist-generated>} points higher than a CNN of its size and {resnet@affnist-generated>} higher than a "
         "ResNet-20. Dynamic routing was not shown to help {uniform@affnist-generated=}. Under EM routing with two "
-        "iterations the error is {em@affnist-generated<} points lower than under dynamic routing, each under its paper's "
-        "loss, and {spread@affnist-generated<} lower with both under the spread loss.",
+        "iterations the error is {em@affnist-generated<} points lower than under dynamic routing, each under its "
+        "paper's loss, and {spread@affnist-generated<} lower with both under the spread loss.",
         {
             "cnn": Contrast("cpu", "CapsNet with dynamic routing (3 iterations) against a CNN of its size", ""),
             "resnet": Contrast("cpu", "CapsNet with dynamic routing (3 iterations) against a ResNet-20", ""),
