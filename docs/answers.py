@@ -249,7 +249,7 @@ QUESTIONS = (
         "{cnn@affnist-generated>} points higher than a CNN of its size and {resnet@affnist-generated>} higher than a "
         "ResNet-20. Dynamic routing was not shown to be better there than equal couplings "
         "{uniform@affnist-generated=}. Under EM routing one seed of five loses three classes. With an inverse "
-        "temperature of 0.02 in the class layer too none does, and the error is {whole@affnist-generated<?} points "
+        "temperature of 0.02 in the class layer too, none does, and the error is {whole@affnist-generated<?} points "
         "lower than under dynamic routing, each under its paper's loss, which does not hold after Holm's correction.",
         {
             "cnn": Contrast("cpu", "CapsNet with dynamic routing (3 iterations) against a CNN of its size", ""),
@@ -265,8 +265,9 @@ QUESTIONS = (
                 "diagnostics", "CapsNet against a CNN of its size: digits no farther out than in training", ""
             ),
         },
-        more="Most of the difference from the CNN is on digits that lie farther out than those of training: where none "
-        "does it is {near@affnist-generated>} points ([affine digits](surprises.md#affine-digits)).",
+        more="Most of the difference from the CNN is on digits that lie farther out than those of training: with one "
+        "iteration of routing and none farther out it is {near@affnist-generated>} points ([affine "
+        "digits](surprises.md#affine-digits)).",
         also="{decoder@affnist-generated>} {em@affnist-generated=} {spread@affnist-generated=}",
     ),
     Question(
