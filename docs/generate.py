@@ -4,7 +4,7 @@
     python docs/generate.py --check    prints one line per stale block; exits with 1 if there is one
 
 A block lies between `<!-- begin NAME ARGUMENTS -->` and `<!-- end NAME -->`; BLOCKS, below, has all names. Which rows
-a summary or a table of seeds shows is declared in docs/findings.py, which questions are answered in docs/answers.py.
+a summary or a table of seeds shows is declared in docs/findings.py, which questions are answered in docs/questions.py.
 """
 
 import argparse

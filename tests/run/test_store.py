@@ -3,10 +3,14 @@
 import json
 import math
 import shutil
+import sqlite3
 import statistics
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from capsbench.run.folder import RunFolder, write_json
 from capsbench.run.store import Store, store_uri
@@ -370,3 +374,18 @@ def test_results_that_follow_from_others_are_left_out(filled, results):
     for name in ("digits/em", "digits/em/seed0"):  # the compare page draws the first
         assert next(iter(found(results)[name].data.metrics)) == "test_error"
     assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_no_call_is_made_while_another_process_opens_the_store(results):
+    store = Store(results)
+    run_id = store.create("small", "a run", {}, 0)
+    row = {"epoch": 1, "seconds": 1.0, "train_loss": 0.5}
+    writing = threading.Thread(target=store.log_rows, args=(run_id, [row]))
+    with FileLock(results / ".mlflow.lock"):  # as Store has it while it opens
+        writing.start()
+        writing.join(0.5)
+        assert writing.is_alive()
+        with closing(sqlite3.connect(results / "mlflow.db")) as database:
+            assert database.execute("select count(*) from metrics").fetchone() == (0,)
+    writing.join(30)
+    assert len(store.client.get_metric_history(run_id, "training/train_loss")) == 1

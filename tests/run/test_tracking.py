@@ -13,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from capsbench.errors import InputError
 from capsbench.run import tracking
@@ -148,22 +147,6 @@ def test_a_store_that_fails_is_reported_once_and_stops_nothing(plan, tmp_path, m
     (complaint,) = complaints(caplog)
     assert "'capsbench track tracked' brings the store up to date" in complaint
     assert "\n" not in complaint
-
-
-def test_no_call_is_made_while_another_process_opens_the_store(plan, results):
-    run = plan.runs[0]
-    train(run, results, NOWHERE)
-    runs, client = logged(results, plan)
-    store = Store(results)
-    row = {"epoch": 4, "seconds": 1.0, "train_loss": 0.5}
-    writing = threading.Thread(target=store.log_rows, args=(runs[run.key].info.run_id, [row]))
-    with FileLock(results / ".mlflow.lock"):  # as Store has it while it opens
-        writing.start()
-        writing.join(0.5)
-        assert writing.is_alive()
-        assert len(curve(client, runs[run.key], "training/train_loss")) == 3
-    writing.join(30)
-    assert len(curve(client, runs[run.key], "training/train_loss")) == 4
 
 
 @pytest.mark.slow
