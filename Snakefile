@@ -25,6 +25,7 @@ from capsbench.run.code_version import code_version, content_version, data_versi
 from capsbench.run.code_version import evaluation_version, shown_names, training_version
 from capsbench.run.device import count_gpus, has_gpu, requested_gpus
 from capsbench.run.owner import check_owner
+from capsbench.run.progress import COUNTED, keys_named
 from capsbench.run.status import run_states
 from capsbench.run.workflow_lines import executes, quieten
 from capsbench.study import load_plan
@@ -110,6 +111,13 @@ FINALE = (
 FINALE = FINALE.replace("{", "{{").replace(
     "}", "}}"
 )  # shell() fills in what is in braces
+
+
+# Where the call names files of runs (make study ONLY=...), lines about progress count these runs alone.
+if workflow.is_main_process:
+    os.environ[COUNTED] = " ".join(
+        keys_named(sys.argv, [run.key for run in PLAN.runs], STUDY)
+    )
 
 
 # Commands of jobs on this machine need not import everything anew. What they share is imported while Snakemake plans.

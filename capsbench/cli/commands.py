@@ -177,13 +177,14 @@ def train_run(study: str, key: str, again: bool, results: Path) -> None:
 
     from capsbench.data import data_root
     from capsbench.run.owner import claim
-    from capsbench.run.progress import planned_runs
+    from capsbench.run.progress import counted, planned_runs
     from capsbench.run.provenance import study_file
     from capsbench.run.train import train
 
     claim(plan, results)
-    with study_file(plan.path), planned_runs(each.key for each in plan.runs):
-        train(run, results, data_root(), tracking=plan.study.tracking, again=again, runs_in_study=len(plan.runs))
+    keys = counted([each.key for each in plan.runs])
+    with study_file(plan.path), planned_runs(keys):
+        train(run, results, data_root(), tracking=plan.study.tracking, again=again, runs_in_study=len(keys))
 
 
 @capsbench.command("evaluate")

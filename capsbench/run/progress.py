@@ -1,7 +1,8 @@
 """How far a study is, from its run folders alone: each run says so itself, whoever started it."""
 
+import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from capsbench.run.folder import RunFolder
 
 _PLANNED: ContextVar[tuple[str, ...] | None] = ContextVar("keys of the planned runs", default=None)
+COUNTED = "CAPSBENCH_COUNTED"  # environment: the keys of the runs to count, as the workflow was asked for them
 _STATUS = re.compile(r"^status: (\w+)$", re.M)
 _SECONDS = re.compile(r"^seconds: ([\d.]+)$", re.M)
 
@@ -46,6 +48,25 @@ def planned_runs(keys: Iterable[str]) -> Iterator[None]:
         yield
     finally:
         _PLANNED.reset(token)
+
+
+def keys_named(words: Iterable[str], keys: Sequence[str], study: str) -> list[str]:
+    """Return the runs of which a command line names files; none where it names no run, which is the whole study.
+
+    Args:
+        words: of the command line.
+        keys: EXPERIMENT/VARIANT/seedN of the planned runs.
+        study: its folder, as the command line has it.
+    """
+    start = f"{study}/runs/"
+    named = {"/".join(word.removeprefix(start).split("/")[:3]) for word in words if word.startswith(start)}
+    return [key for key in keys if key in named]
+
+
+def counted(keys: Sequence[str]) -> list[str]:
+    """Return those of the planned runs that progress counts: what the workflow was asked for, else all."""
+    named = set(os.environ.get(COUNTED, "").split())
+    return [key for key in keys if key in named] or list(keys)
 
 
 def study_progress(study: Path, planned: int) -> StudyProgress:

@@ -3,7 +3,7 @@ from contextlib import ExitStack
 import pytest
 
 from capsbench.run.folder import RunFolder
-from capsbench.run.progress import planned_runs, study_progress
+from capsbench.run.progress import COUNTED, counted, keys_named, planned_runs, study_progress
 
 
 @pytest.fixture
@@ -66,3 +66,18 @@ def test_a_run_that_is_no_text_stops_no_other(tmp_path):
     (tmp_path / "study/runs/e/v/seed0").mkdir(parents=True)
     (tmp_path / "study/runs/e/v/seed0/run.yaml").write_bytes(b"status: ok\nseconds: 2.5\n\xff")
     assert study_progress(tmp_path / "study", 2).ended == 1
+
+
+def test_a_call_that_names_files_of_runs_counts_these(monkeypatch):
+    keys = ["e/v/seed0", "e/v/seed1", "e/v/seed10", "e/w/seed0"]
+    words = ["snakemake", "results/s/runs/e/v/seed1/model.pt", "results/s/runs/e/w/seed0/evaluations/accuracy.json"]
+    assert keys_named([*words, "results/other/runs/e/v/seed0/model.pt"], keys, "results/s") == ["e/v/seed1", "e/w/seed0"]
+    monkeypatch.setenv(COUNTED, "e/v/seed1 e/w/seed0 e/w/seed9")
+    assert counted(keys) == ["e/v/seed1", "e/w/seed0"]
+
+
+@pytest.mark.parametrize("said", ["", "of/another/study"])
+def test_a_call_that_names_none_counts_all(monkeypatch, said):
+    assert keys_named(["snakemake", "--cores", "2", "all"], ["e/v/seed0"], "results/s") == []
+    monkeypatch.setenv(COUNTED, said)
+    assert counted(["e/v/seed0"]) == ["e/v/seed0"]
