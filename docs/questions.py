@@ -45,12 +45,11 @@ QUESTIONS = (
     Question(
         "Is CapsNet better than a CNN of its size? Not with its own features.",
         "CapsNet against a CNN of its size",
-        "Its error is {cnn@mnist>} points higher on MNIST, {cnn@smallnorb>} on smallNORB and, with decoder, "
-        "{decoder@multimnist>} on MultiMNIST; after 30 epochs {long@mnist>} on MNIST and {long@smallnorb>} on "
-        "smallNORB. With residual features, a small residual network with batch norm in place of its first "
-        "convolution, no difference was shown on MNIST {residual@mnist=} or smallNORB {residual@smallnorb=}. On "
-        "MultiMNIST its error is then {pairs@multimnist<} points lower than the CNN's, but not shown to be lower than "
-        "that of a ResNet-20 {resnet@multimnist=}.",
+        "Its error is {cnn@mnist>} points higher on MNIST, {cnn@smallnorb>} on smallNORB and {decoder@multimnist>} on "
+        "MultiMNIST. With residual features, a small residual network in place of its first convolution, no difference "
+        "was shown on MNIST {residual@mnist=} or smallNORB {residual@smallnorb=}; on MultiMNIST its error is then "
+        "{pairs@multimnist<} points lower than the CNN's, and not shown to be lower than that of a ResNet-20 "
+        "{resnet@multimnist=}.",
         {
             "cnn": Contrast(
                 "cpu", "CapsNet with dynamic routing (3 iterations) against a CNN of its size", "15 epochs"
@@ -78,16 +77,18 @@ QUESTIONS = (
                 "the same against a ResNet-20",
             ),
         },
-        more="Where the learning rate of the CNN on MultiMNIST decays as on other data, CapsNet with residual "
-        "features is {decayed@multimnist<} points ahead of it.",
+        more="After 30 epochs its error is {long@mnist>} points higher on MNIST and {long@smallnorb>} on smallNORB. "
+        "Residual features have batch norm, as the CNN has. On MultiMNIST CapsNet has its decoder; where the CNN's "
+        "learning rate decays there as on other data, CapsNet with residual features is {decayed@multimnist<} points "
+        "ahead of it.",
     ),
     Question(
         "Is routing better than equal couplings (uniform routing)? Some routings are, on MNIST.",
         "Routings, each under its own loss, against equal couplings",
-        "Each under its own loss, dynamic routing has an error {dynamic@mnist<} points lower there, EM routing "
-        "{em@mnist<} and Heinsen's {heinsen@mnist<}; sparse and self-routing have a higher one. On smallNORB, each "
-        "under its own loss, none was shown to have a lower error. With residual features the lead of dynamic routing "
-        "on MNIST was not shown {features@mnist=}.",
+        "The error of dynamic routing is {dynamic@mnist<} points lower there, that of EM routing {em@mnist<} and that "
+        "of Heinsen's {heinsen@mnist<}, each under its own loss; that of sparse and self-routing is higher. On "
+        "smallNORB none was shown to have a lower error, nor dynamic routing on MNIST with residual features "
+        "{features@mnist=}.",
         {
             "dynamic": Contrast("cpu", "dynamic (3 iterations) against uniform routing", "dynamic (3 iterations)"),
             "em": Contrast(
@@ -181,12 +182,10 @@ QUESTIONS = (
         "Do more iterations help? In training on MNIST, three of dynamic routing do.",
         "Iterations of routing",
         "One iteration is the same as equal couplings, so this is the difference given above; on smallNORB and "
-        "MultiMNIST none was shown. The couplings that come out are nearly equal, and where the same networks are "
-        "tested with one iteration no difference was shown: {test@mnist=} points on MNIST, {test@smallnorb=} on "
-        "smallNORB. EM routing needs a second iteration at its paper's loss and our inverse temperature: its error is "
-        "{em@mnist<} points lower on MNIST and {em@smallnorb<} on smallNORB than with one. With one, "
-        "at an inverse temperature of 0.2, not 0.001, and under cross-entropy, no difference from dynamic routing with "
-        "three was shown: {sharp@mnist=} on MNIST, {sharp@smallnorb=} on smallNORB.",
+        "MultiMNIST none was shown. Where networks trained with three are tested with one, no difference was shown: "
+        "{test@mnist=} points on MNIST, {test@smallnorb=} on smallNORB. EM routing, with the loss of its paper, needs "
+        "a second iteration: its error is {em@mnist<} points lower on MNIST and {em@smallnorb<} on smallNORB than with "
+        "one.",
         {
             "three": Contrast("cpu", "dynamic routing: three iterations against one", ""),
             "decoder": Contrast(
@@ -206,8 +205,11 @@ QUESTIONS = (
             "heinsen_test": Contrast("cpu", f"capsnet_others-heinsen{AT_TEST}", ""),
         },
         more="Three against one in training and at test: {three@smallnorb=} on smallNORB, {decoder@multimnist=} with "
-        "decoder on MultiMNIST; five against three: {five@mnist=} on MNIST. Networks trained with three iterations of "
-        "EM or Heinsen routing [fail with one at test](results.md#one-iteration-at-test).",
+        "decoder on MultiMNIST; five against three: {five@mnist=} on MNIST. The couplings of dynamic routing that come "
+        "out are nearly equal. Networks trained with three iterations of EM or Heinsen routing [fail with one at "
+        "test](results.md#one-iteration-at-test). EM with one iteration, at an inverse temperature of 0.2, not 0.001, "
+        "and under cross-entropy, was not shown to differ from dynamic routing with three: {sharp@mnist=} on MNIST, "
+        "{sharp@smallnorb=} on smallNORB.",
         also="{em_test@mnist>} {em_test@smallnorb>} {heinsen_test@mnist>} {heinsen_test@smallnorb>} {three@mnist<} "
         "{decoder@mnist<} {decoder@smallnorb=} {five@smallnorb=}",
     ),
