@@ -121,10 +121,10 @@ BY_SEED = {  # study -> heads of the columns, and for each row the cells EXPERIM
 }
 NOTES = {  # below the summary
     "cpu": (
-        "Mean ± standard deviation over five seeds. On MultiMNIST both digits of a pair have to be right. Affine digits "
-        "are tested by networks that were trained on translated ones; under EM routing with two iterations one seed "
-        "loses three classes there. Efficient-CapsNet has batch norm and ReLU on MNIST, instance norm and leaky ReLU on "
-        "smallNORB, as its authors have it."
+        "Mean ± standard deviation over five seeds. On MultiMNIST both digits of a pair have to be right. Affine "
+        "digits are tested by networks that were trained on translated ones; under EM routing with two iterations one "
+        "seed loses three classes there. Efficient-CapsNet has batch norm and ReLU on MNIST, instance norm and leaky "
+        "ReLU on smallNORB, as its authors have it."
     ),
     "fair": "Mean ± standard deviation over five seeds, or n where it is given.",
 }
