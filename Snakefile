@@ -25,7 +25,7 @@ from capsbench.run.code_version import code_version, content_version, data_versi
 from capsbench.run.code_version import evaluation_version, shown_names, training_version
 from capsbench.run.device import count_gpus, has_gpu, requested_gpus
 from capsbench.run.owner import check_owner
-from capsbench.run.progress import COUNTED, keys_named
+from capsbench.run.progress import count_named
 from capsbench.run.status import run_states
 from capsbench.run.workflow_lines import executes, quieten
 from capsbench.study import load_plan
@@ -113,13 +113,6 @@ FINALE = FINALE.replace("{", "{{").replace(
 )  # shell() fills in what is in braces
 
 
-# Where the call names files of runs (make study ONLY=...), lines about progress count these runs alone.
-if workflow.is_main_process:
-    os.environ[COUNTED] = " ".join(
-        keys_named(sys.argv, [run.key for run in PLAN.runs], STUDY)
-    )
-
-
 # Commands of jobs on this machine need not import everything anew. What they share is imported while Snakemake plans.
 if workflow.is_main_process and workflow.local_exec and executes(sys.argv):
     if AGAIN or not all(Path(path).exists() for path in EVALUATIONS):
@@ -127,6 +120,8 @@ if workflow.is_main_process and workflow.local_exec and executes(sys.argv):
 
 
 onstart:
+    matched = {run.key: run.matched_key for run in PLAN.runs}
+    count_named(workflow.dag_settings.targets, matched, STUDY)
     if workflow.local_exec:
         on_gpu = {run.key for run in PLAN.runs if run.training.device == "cuda"}
         if (

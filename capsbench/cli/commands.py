@@ -182,7 +182,7 @@ def train_run(study: str, key: str, again: bool, results: Path) -> None:
     from capsbench.run.train import train
 
     claim(plan, results)
-    keys = counted([each.key for each in plan.runs])
+    keys = counted([each.key for each in plan.runs], key)
     with study_file(plan.path), planned_runs(keys):
         train(run, results, data_root(), tracking=plan.study.tracking, again=again, runs_in_study=len(keys))
 

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from capsbench.run.folder import RunFolder
 
 _PLANNED: ContextVar[tuple[str, ...] | None] = ContextVar("keys of the planned runs", default=None)
 COUNTED = "CAPSBENCH_COUNTED"  # environment: the keys of the runs to count, as the workflow was asked for them
+_MOST_NAMED = 100_000  # characters; Linux takes 128 KiB in a variable
 _STATUS = re.compile(r"^status: (\w+)$", re.M)
 _SECONDS = re.compile(r"^seconds: ([\d.]+)$", re.M)
 
@@ -50,23 +51,34 @@ def planned_runs(keys: Iterable[str]) -> Iterator[None]:
         _PLANNED.reset(token)
 
 
-def keys_named(words: Iterable[str], keys: Sequence[str], study: str) -> list[str]:
-    """Return the runs of which a command line names files; none where it names no run, which is the whole study.
+def count_named(targets: Iterable[str], matched: Mapping[str, str | None], study: str) -> None:
+    """Let this process and what it starts count these runs alone: those of which the workflow is asked for files.
+
+    All runs are counted where it is asked for something else, or for more than an environment can name.
 
     Args:
-        words: of the command line.
-        keys: EXPERIMENT/VARIANT/seedN of the planned runs.
-        study: its folder, as the command line has it.
+        targets: what the workflow is asked for; nothing is the whole study.
+        matched: for each planned run, by its key, the run that it is matched to and that is made with it.
+        study: its folder, as the targets have it.
     """
+    os.environ[COUNTED] = ""
     start = f"{study}/runs/"
-    named = {"/".join(word.removeprefix(start).split("/")[:3]) for word in words if word.startswith(start)}
-    return [key for key in keys if key in named]
+    targets = list(targets)
+    found = {"/".join(target.removeprefix(start).split("/")[:3]) for target in targets if target.startswith(start)}
+    if all(target.startswith(start) for target in targets):
+        while more := {other for key in found if (other := matched.get(key))} - found:
+            found |= more
+        text = " ".join(sorted(found & matched.keys()))
+        os.environ[COUNTED] = text if len(text) < _MOST_NAMED else ""
 
 
-def counted(keys: Sequence[str]) -> list[str]:
-    """Return those of the planned runs that progress counts: what the workflow was asked for, else all."""
+def counted(keys: Sequence[str], key: str) -> list[str]:
+    """Return those of the planned runs that progress counts: what the workflow was asked for, else all.
+
+    key: of the run that says it, which is one of them.
+    """
     named = set(os.environ.get(COUNTED, "").split())
-    return [key for key in keys if key in named] or list(keys)
+    return [each for each in keys if each in named] if key in named else list(keys)
 
 
 def study_progress(study: Path, planned: int) -> StudyProgress:

@@ -1,9 +1,10 @@
+import os
 from contextlib import ExitStack
 
 import pytest
 
 from capsbench.run.folder import RunFolder
-from capsbench.run.progress import COUNTED, counted, keys_named, planned_runs, study_progress
+from capsbench.run.progress import COUNTED, count_named, counted, planned_runs, study_progress
 
 
 @pytest.fixture
@@ -68,17 +69,28 @@ def test_a_run_that_is_no_text_stops_no_other(tmp_path):
     assert study_progress(tmp_path / "study", 2).ended == 1
 
 
-def test_a_call_that_names_files_of_runs_counts_these(monkeypatch):
-    keys = ["e/v/seed0", "e/v/seed1", "e/v/seed10", "e/w/seed0"]
-    words = ["snakemake", "results/s/runs/e/v/seed1/model.pt", "results/s/runs/e/w/seed0/evaluations/accuracy.json"]
-    words.append("results/other/runs/e/v/seed0/model.pt")
-    assert keys_named(words, keys, "results/s") == ["e/v/seed1", "e/w/seed0"]
-    monkeypatch.setenv(COUNTED, "e/v/seed1 e/w/seed0 e/w/seed9")
-    assert counted(keys) == ["e/v/seed1", "e/w/seed0"]
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (["v/seed1/model.pt", "v/seed1/evaluations/accuracy.json", "w/seed0/model.pt"], ["e/v/seed1", "e/w/seed0"]),
+        (["m/seed0/model.pt"], ["e/m/seed0", "e/v/seed0"]),  # with the run that it is matched to
+        ([], []),
+        (["v/seed1/model.pt", "../../../tables/cost.md"], []),
+    ],
+)
+def test_a_workflow_that_is_asked_for_files_of_runs_counts_these(monkeypatch, targets, expected):
+    monkeypatch.setenv(COUNTED, "of/another/call")
+    matched = dict.fromkeys(["e/v/seed0", "e/v/seed1", "e/v/seed10", "e/w/seed0"]) | {"e/m/seed0": "e/v/seed0"}
+    paths = [os.path.normpath(f"results/s/runs/e/{target}") for target in targets]
+    count_named(paths, matched, "results/s")
+    assert os.environ[COUNTED].split() == expected
+    for key in matched:
+        these = set(expected) if key in expected else set(matched)
+        assert set(counted(list(matched), key)) == these
 
 
-@pytest.mark.parametrize("said", ["", "of/another/study"])
-def test_a_call_that_names_none_counts_all(monkeypatch, said):
-    assert keys_named(["snakemake", "--cores", "2", "all"], ["e/v/seed0"], "results/s") == []
-    monkeypatch.setenv(COUNTED, said)
-    assert counted(["e/v/seed0"]) == ["e/v/seed0"]
+def test_more_runs_than_an_environment_can_name_are_all_counted(monkeypatch):
+    monkeypatch.setenv(COUNTED, "")
+    keys = [f"experiment/variant/seed{number}" for number in range(4000)]
+    count_named([f"results/s/runs/{key}/model.pt" for key in keys[:3999]], dict.fromkeys(keys), "results/s")
+    assert counted(keys, keys[0]) == keys
