@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 
 from capsbench.errors import InputError
 from capsbench.registry import MODELS, Count, Fraction, NonNegative, Positive, first_problem, flat_options
+from capsbench.run.folder import parse_yaml
 from capsbench.study import Data, catalogue, default_training
 
 PATH = Path(__file__).parent / "published.yaml"
@@ -182,7 +182,7 @@ class PublishedFile(_Strict):
 @functools.cache
 def read_file(path: Path = PATH) -> PublishedFile:
     """Read and check the file. Raises InputError in one line that names the entry."""
-    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    raw = parse_yaml(path.read_text(encoding="utf-8"))
     try:
         return PublishedFile.model_validate(raw)
     except ValidationError as error:

@@ -28,7 +28,7 @@ from capsbench.analysis.report import summarise_provenance, write_report
 from capsbench.analysis.tables import build_tables, write_tables
 from capsbench.errors import InputError
 from capsbench.run import provenance
-from capsbench.run.folder import RunFolder, sha256, write_whole
+from capsbench.run.folder import RunFolder, parse_yaml, sha256, write_whole
 from capsbench.study import Plan, load_plan
 
 RUNS, STUDY, PROVENANCE, AS_RUN = "runs.csv", "study.yaml", "provenance.yaml", "study_as_run.yaml"
@@ -39,7 +39,6 @@ _OF_A_RUN = (
 _HASHED = (RUNS, STUDY, AS_RUN, CORRECT, MEASURES, KEPT)
 FINISHED = ("ok", "diverged")
 _UNKNOWN = "unknown"
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path, unfinished: bool = False) -> set[str]:
@@ -214,7 +213,7 @@ def read_provenance(folder: Path) -> dict[str, Any]:
     """Read provenance.yaml of a reference. Raises InputError where it is missing or damaged."""
     path = folder / PROVENANCE
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+        found = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (yaml.YAMLError, UnicodeDecodeError):

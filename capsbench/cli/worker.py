@@ -314,6 +314,7 @@ def main(arguments: Sequence[str]) -> int:
     listening, lifeline, folder = socket.socket(fileno=int(arguments[0])), int(arguments[1]), Path(arguments[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker = Worker(listening, lifeline)  # notes the state of the code before it is imported
+    gc.disable()  # imports leave no garbage
     for name in arguments[3:]:
         with suppress(ImportError):
             importlib.import_module(name)
@@ -324,6 +325,7 @@ def main(arguments: Sequence[str]) -> int:
             read_ahead()
     gc.collect()
     gc.freeze()  # so that collections in children do not copy what they share
+    gc.enable()
     request = worker.serve()
     if request is None:
         for path in (folder / "worker", folder):

@@ -21,9 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from capsbench.registry import DECODERS, LOSSES, MODELS, PROTOCOLS, ROUTINGS, TRANSFORMS, Options
+from capsbench.run.folder import parse_yaml
 from capsbench.study import Data, DataSet, Plan, Run, catalogue
 
 PACKAGE = Path(__file__).parents[1]
@@ -88,7 +87,7 @@ def data_version(data: Data) -> str:
 def content_version(name: str) -> str:
     """Return a hash of what stands in a file of the package: of a YAML file its values, comments aside."""
     text = (PACKAGE / name).read_text(encoding="utf-8")
-    content = json.dumps(yaml.safe_load(text), sort_keys=True) if name.endswith(".yaml") else text
+    content = json.dumps(parse_yaml(text), sort_keys=True) if name.endswith(".yaml") else text
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -166,18 +165,27 @@ def _reachable(roots: Iterable[Definition]) -> set[Definition]:
 @functools.cache
 def _own_hash(definition: Definition) -> str:
     """Hash one definition: its syntax tree, and what its names stand for."""
-    module, name = definition
-    trees = [_dump(tree) for tree in _module(module).definitions[name]]
     meanings = [
         f"{used}={target if isinstance(target, str) else _tree_hash(target)}"
         for used, target in sorted(_names(definition).items())
     ]
-    return hashlib.sha256("\n".join([*trees, *meanings]).encode()).hexdigest()
+    return hashlib.sha256("\n".join([_written(definition), *meanings]).encode()).hexdigest()
 
 
+@functools.cache
 def _tree_hash(definition: Definition) -> str:
+    return hashlib.sha256(_written(definition).encode()).hexdigest()
+
+
+def _written(definition: Definition) -> str:
+    """Write the syntax trees of a definition; what acts on a whole file is in those of all its definitions."""
     module, name = definition
-    return hashlib.sha256("\n".join(_dump(t) for t in _module(module).definitions[name]).encode()).hexdigest()
+    return "\n".join(map(_written_tree, _module(module).definitions[name]))
+
+
+@functools.cache
+def _written_tree(tree: ast.stmt) -> str:
+    return _dump(tree)
 
 
 @functools.cache
@@ -187,16 +195,25 @@ def _names(definition: Definition) -> Mapping[str, Definition | str]:
     source = _module(module)
     found: dict[str, Definition | str] = {}
     for tree in source.definitions[name]:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and (chain := _chain(node)):
+        for chain in _names_in(tree):
+            if len(chain) > 1:
                 found |= _through_modules(module, chain)
-            if isinstance(node, ast.Name) and (meaning := _meaning(module, node.id)) is not None:
-                found[node.id] = meaning
+                continue
+            (used,) = chain
+            if (meaning := _meaning(module, used)) is not None:
+                found[used] = meaning
                 # try: from fast import f, except ImportError: def f(): both count
-                if meaning == (module, node.id) and (other := _imported_meaning(module, node.id)) is not None:
-                    found[f"{node.id} (imported)"] = other
+                if meaning == (module, used) and (other := _imported_meaning(module, used)) is not None:
+                    found[f"{used} (imported)"] = other
     found.pop(name, None)
     return found
+
+
+@functools.cache
+def _names_in(tree: ast.stmt) -> frozenset[tuple[str, ...]]:
+    """Return the names in a syntax tree, a as ("a",) and a.b.c as ("a", "b", "c"), ("a", "b") and ("a",)."""
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute))
+    return frozenset(tuple(chain) for node in nodes if (chain := _chain(node)))
 
 
 def _chain(node: ast.expr) -> list[str]:
@@ -208,7 +225,7 @@ def _chain(node: ast.expr) -> list[str]:
     return []
 
 
-def _through_modules(module: str, chain: list[str]) -> dict[str, Definition | str]:
+def _through_modules(module: str, chain: tuple[str, ...]) -> dict[str, Definition | str]:
     """Return what `layers.transforms.FullTransform` stands for, where `layers` is an imported module of the package."""
     place = _module(module).imports.get(chain[0], "")
     for length, attribute in enumerate(chain[1:], start=2):
@@ -349,8 +366,12 @@ def _is_prose(statement: ast.stmt) -> bool:
 def _dump(node: Any) -> str:
     """Write a syntax tree; unlike ast.dump the same in all versions of Python that write it with the same fields."""
     if isinstance(node, ast.AST):
-        fields = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []) and name != "kind")
-        return f"{type(node).__name__}({', '.join(f'{name}={_dump(value)}' for name, value in fields)})"
+        fields = []
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if value is not None and value != [] and name != "kind":
+                fields.append(f"{name}={_dump(value)}")
+        return f"{type(node).__name__}({', '.join(fields)})"
     return f"[{', '.join(map(_dump, node))}]" if isinstance(node, list) else repr(node)
 
 
