@@ -1,3 +1,4 @@
+import gc
 import importlib.util
 import os
 from pathlib import Path
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ordered += own + short[:size]
         short = short[size:]
     items[:] = ordered + short
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of collections from now on: they took a seventh of the time of the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
