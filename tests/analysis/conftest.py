@@ -55,6 +55,13 @@ def plan(make_plan: Callable[..., Plan]) -> Plan:
 
 
 @pytest.fixture
+def undrawn(monkeypatch) -> None:
+    """No plots and no page, for tests that do not look at them: they take most of the time of a reference."""
+    for name in ("plots.write_plots", "reference.write_report"):
+        monkeypatch.setattr(f"capsbench.analysis.{name}", lambda *_, **__: [])
+
+
+@pytest.fixture
 def write_run(results: Path) -> Callable[..., RunFolder]:
     """Write the folder of a run that ended (or not) with a status; keywords replace values of run.yaml.
 

@@ -93,6 +93,7 @@ def test_from_the_command_line(train, plan, results, capsys):
     assert f"6 runs stay from before; the others are those of {results / 'small_study'}" in said
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_was_trained_again_takes_the_place_of_the_kept_one(train, refer, results):
     train(0, 1, 2)
     before = read_runs(refer() / "runs.csv")
@@ -107,6 +108,7 @@ def test_a_run_that_was_trained_again_takes_the_place_of_the_kept_one(train, ref
     assert verify([target]).problems == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_that_the_study_has_changed_do_not_stay(train, refer, results, make_plan, study_text, tmp_path):
     train(0, 1, 2)
     refer()
@@ -117,6 +119,7 @@ def test_runs_that_the_study_has_changed_do_not_stay(train, refer, results, make
         write_reference(longer, results, collect(longer, results), tmp_path / "reference", unfinished=True)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_parts_are_tested_on_the_same_items(train, refer, results, tmp_path):
     train(0)
     before = contents(refer(unfinished=True))
@@ -136,6 +139,7 @@ def test_parts_are_tested_on_the_same_items(train, refer, results, tmp_path):
     assert contents(tmp_path / "reference") == before
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_no_finished_run_is_lost_without_a_word(train, refer, results, tmp_path):
     train(0, 1, 2)
     target = refer()
@@ -169,6 +173,7 @@ def test_a_reference_that_cannot_be_written_leaves_the_one_that_is_there(train, 
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_failed_or_still_runs_is_missing_in_an_unfinished_reference(train, refer, plan, write_run):
     train(0)
     write_run(plan.runs[1], "failed")
@@ -214,6 +219,7 @@ def test_pictures_are_drawn_once_there_is_a_run_that_has_some(refer, plan, resul
     assert b"nothing to show" not in (refer() / "plots/reconstructions.svg").read_bytes()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_other_files_in_the_folder_stay(train, refer):
     train(0, 1, 2)
     (refer() / "REMARKS.md").write_text("mine")
@@ -230,6 +236,7 @@ def test_long_names_are_kept(make_plan, write_run, results, tmp_path):
     assert unpack_runs(plan, tmp_path / NAME, tmp_path / "out") == {plan.runs[0].key}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_row_that_is_not_what_was_kept_is_named(train, refer):
     train(0, 1, 2)
     target = refer()
@@ -243,6 +250,7 @@ def test_a_row_that_is_not_what_was_kept_is_named(train, refer):
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("content", [b"", b"no archive", None])
 def test_a_damaged_file_is_named(train, refer, content):
     train(0, 1, 2)
@@ -297,6 +305,7 @@ def with_weights(make_plan, study_text, write_run, monkeypatch):
     return plan, leave
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_weights_of_the_runs_that_the_study_names_are_kept_with_their_folders(with_weights, results, tmp_path):
     plan, leave = with_weights
     leave(0, 1, 2)
