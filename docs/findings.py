@@ -58,14 +58,20 @@ SUMMARY = {
         "CapsNet, EM routing, 2 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs"},
         "CapsNet, EM routing, 3 iterations": _both("capsnet_em-iterations3"),
         "CapsNet, Heinsen routing": _both("capsnet_others-heinsen", affine="capsnet_others-heinsen"),
+        "CapsNet, Heinsen routing, decoder, margin loss": {"multimnist": "capsnet_others_pairs-heinsen"},
         "CapsNet, variational Bayes routing": _both(
             "capsnet_others-variational_bayes", affine="capsnet_others-variational_bayes"
         ),
         "CapsNet, inverted dot-product routing": _both(
             "capsnet_others-inverted_dot_product", affine="capsnet_others-inverted_dot_product"
         ),
+        "CapsNet, inverted dot-product routing, decoder, margin loss": {
+            "multimnist": "capsnet_others_pairs-inverted_dot_product"
+        },
         "CapsNet, attention routing": _both("capsnet_routings-attention", affine="capsnet_routings-attention"),
+        "CapsNet, attention routing, decoder": {"multimnist": "capsnet_routings_pairs-attention"},
         "CapsNet, sparse routing": _both("capsnet_routings-sparse", affine="capsnet_routings-sparse"),
+        "CapsNet, sparse routing, decoder": {"multimnist": "capsnet_routings_pairs-sparse"},
         "CapsNet, self-routing": _both("capsnet_self", affine="capsnet_self"),
         "matrix capsules, EM routing": _both("matrix_capsnet"),
         "Efficient-CapsNet": {"mnist": "efficient_capsnet", "smallnorb": "efficient_capsnet_norb"},
@@ -77,7 +83,7 @@ SUMMARY = {
         ),
         "CNN (S17)": {"mnist": "cnn_sabour_mnist", "multimnist": "cnn_sabour_multimnist"},
         "CNN (H18)": {"smallnorb": "cnn_hinton_norb"},
-        "ResNet-20": _both("resnet20", affine="resnet20"),
+        "ResNet-20": _both("resnet20", pairs="resnet20", affine="resnet20"),
         "ViT": _both("vit_small"),
     },
     "fair": {

@@ -4,10 +4,13 @@ python killed.py STUDY KEY RESULTS: reads lines "N before", "N after" or "0 neve
 got their names, or -1 for a child that was killed. The packages are imported once, and each child is forked from here.
 """
 
+import gc
 import os
 import signal
 import sys
 from pathlib import Path
+
+import torch._dynamo  # which the first optimizer of a process imports, for longer than a run takes here
 
 from capsbench.evaluation import evaluate
 from capsbench.run.train import train
@@ -52,6 +55,7 @@ def go(run: Run, results: Path, number: int, when: str) -> int:
 
 if __name__ == "__main__":
     run = load_plan(Path(sys.argv[1])).cell(*sys.argv[2].split("/")[:2], int(sys.argv[2].rpartition("seed")[2]))
+    gc.freeze()
     for line in sys.stdin:
         number, when, results = line.split()
         print(go(run, Path(results), int(number), when), flush=True)
