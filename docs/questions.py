@@ -144,14 +144,16 @@ QUESTIONS = (
                 "random couplings, another draw",
             ),
         },
-        more="At ten times our inverse temperature EM's error on MultiMNIST is [not shown to differ from that of dynamic "
-        "routing](surprises.md#multimnist). On smallNORB the error of self-routing is {other@smallnorb>} points higher, but {self@smallnorb<} lower "
-        "than that of equal couplings with its loss and its primary capsules. Couplings drawn once at random have on "
-        "MNIST an error {random@mnist<} points higher than dynamic routing.",
-        also="{features@smallnorb=} {inverted_pairs@multimnist=} {sparse@mnist>} {other@mnist>} {bayes@mnist<?} {inverted@mnist<?} "
-        "{attention@mnist=} {dynamic@smallnorb=} {em@smallnorb>?} {heinsen@smallnorb=} {sparse@smallnorb=} "
-        "{attention@smallnorb=} {bayes@smallnorb>?} {inverted@smallnorb=} {self@mnist>} {draw@mnist<} "
-        "{random@smallnorb=} {draw@smallnorb=} {first@mnist=} {first@smallnorb=} {second@mnist=} {second@smallnorb=}",
+        more="At ten times our inverse temperature EM's error on MultiMNIST is [not shown to differ from that of "
+        "dynamic routing](surprises.md#multimnist). On smallNORB the error of self-routing is {other@smallnorb>} "
+        "points higher, but {self@smallnorb<} lower than that of equal couplings with its loss and its primary "
+        "capsules. Couplings drawn once at random have on MNIST an error {random@mnist<} points higher than "
+        "dynamic routing.",
+        also="{features@smallnorb=} {inverted_pairs@multimnist=} {sparse@mnist>} {other@mnist>} {bayes@mnist<?} "
+        "{inverted@mnist<?} {attention@mnist=} {dynamic@smallnorb=} {em@smallnorb>?} {heinsen@smallnorb=} "
+        "{sparse@smallnorb=} {attention@smallnorb=} {bayes@smallnorb>?} {inverted@smallnorb=} {self@mnist>} "
+        "{draw@mnist<} {random@smallnorb=} {draw@smallnorb=} {first@mnist=} {first@smallnorb=} {second@mnist=} "
+        "{second@smallnorb=}",
     ),
     Question(
         "EM or dynamic routing? That depends on the data, the loss and the length of training.",
