@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-import torch._dynamo  # which the first optimizer of a process imports, for longer than a run takes here
+import torch._dynamo  # noqa: F401 - which the first optimizer of a process imports, for longer than a run takes here
 
 from capsbench.evaluation import evaluate
 from capsbench.run.train import train

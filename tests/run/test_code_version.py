@@ -63,8 +63,12 @@ class Copy:
 
 
 def forget() -> None:
-    for cached in (module._version, module._own_hash, module._names, module._module, module._modules):
-        cached.cache_clear()
+    cached = (
+        module._version, module._own_hash, module._tree_hash, module._written_tree, module._names, module._names_in,
+        module._module, module._modules,
+    )  # fmt: skip
+    for each in cached:
+        each.cache_clear()
 
 
 @pytest.fixture(scope="module")
