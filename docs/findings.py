@@ -132,11 +132,11 @@ NOTES = {  # below the summary
         "Mean ± standard deviation over five seeds; a blank was not trained. On MultiMNIST both digits of a pair have "
         "to be right. Affine digits are tested by networks that were trained on translated ones; one seed of EM "
         "routing with two iterations loses three classes there, hence its spread. One seed of the ResNet-20 on "
-        "MultiMNIST has 36.7 %, the others 26.3 to 29.5, because of batch norm's running statistics (surprises, "
-        "MultiMNIST). Images of MultiMNIST and affine digits are larger than those of MNIST, and so are most networks "
-        "for them: runs.csv has their sizes. On affine digits one iteration of dynamic routing is the run of uniform "
-        "routing, the same computation. Efficient-CapsNet has batch norm and ReLU on MNIST, instance norm and leaky "
-        "ReLU on smallNORB, as its authors have it."
+        "MultiMNIST has 36.7 %, the others 26.3 to 29.5, because of batch norm's running statistics. Images of "
+        "MultiMNIST and affine digits are larger than those of MNIST, and so are most networks for them: runs.csv has "
+        "their sizes. On affine digits one iteration of dynamic routing is the run of uniform routing, the same "
+        "computation. Efficient-CapsNet has batch norm and ReLU on MNIST, instance norm and leaky ReLU on smallNORB, "
+        "as its authors have it."
     ),
     "fair": "Mean ± standard deviation over five seeds, or n where it is given.",
 }
