@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from capsbench.analysis.tables.model import Grid, Row, Table
-from capsbench.analysis.tables.text import with_minus_signs
+from capsbench.analysis.tables.text import MISSING, with_minus_signs
 
 _SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
@@ -55,9 +55,13 @@ def escape(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Tabular:
-    """Grids with the same columns, set as one: their headings stand between the rows."""
+    """Grids with the same columns, set as one: their headings stand between the rows.
+
+    right: which columns are set flush right.
+    """
 
     grids: tuple[Grid, ...]
+    right: tuple[bool, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -69,11 +73,9 @@ class _Tabular:
 
     def lines(self, available: float) -> list[str]:
         size, widths = _fit(self.columns, self.rows, available)
-        columns = list(zip(*(row.texts for row in self.rows), strict=True)) if self.rows else []
-        numbers = [all(_NUMBER.fullmatch(text) for text in column) for column in columns] or [False] * len(widths)
         kinds = [
-            "lr"[number] if width is None else _wrapping(width / available, "raggedleft" if number else "raggedright")
-            for width, number in zip(widths, numbers, strict=True)
+            "lr"[right] if width is None else _wrapping(width / available, "raggedleft" if right else "raggedright")
+            for width, right in zip(widths, self.right, strict=True)
         ]
         found = [rf"{{{size}" if size != r"\footnotesize" else "{"]
         found += [rf"\begin{{tabular}}{{@{{}}{''.join(kinds)}@{{}}}}", r"\toprule"]
@@ -117,6 +119,7 @@ def _floats(table: Table) -> list[list[_Tabular | str]]:
         pending: list[Grid] = []
         left -= 3
         fitted = _fit(grids[0].columns, [row for each in grids for row in each.rows], _PAGE)
+        right = _flush_right(grids)
         for each in grids:
             kept: list[Row] = []
             left -= 1 + bool(each.heading)
@@ -125,13 +128,13 @@ def _floats(table: Table) -> list[list[_Tabular | str]]:
                 if left < height:
                     pending += [Grid(each.heading, each.columns, tuple(kept))] if kept else []
                     if pending:
-                        floats[-1].append(_Tabular(tuple(pending)))
+                        floats[-1].append(_Tabular(tuple(pending), right))
                     floats.append([])
                     pending, kept, left = [], [], float(_LINES - 4)
                 kept.append(row)
                 left -= height
             pending.append(Grid(each.heading, each.columns, tuple(kept)))
-        floats[-1].append(_Tabular(tuple(pending)))
+        floats[-1].append(_Tabular(tuple(pending), right))
     for note in (table.caption, *table.notes):
         height = 1.3 + _width(note) // _PAGE
         if left + _SPARE < height:
@@ -151,6 +154,13 @@ def _alike(grids: Sequence[Grid]) -> list[list[Grid]]:
         else:
             found.append([each])
     return found
+
+
+def _flush_right(grids: Sequence[Grid]) -> tuple[bool, ...]:
+    """Say which columns hold numbers, over all floats that they are shared out to; dashes alone are none."""
+    columns = list(zip(*(row.texts for each in grids for row in each.rows), strict=True))
+    found = [all(map(_NUMBER.fullmatch, column)) and set(column) != {MISSING} for column in columns]
+    return tuple(found) or (False,) * len(grids[0].columns)
 
 
 def _height(row: Row, size: str, widths: Sequence[float | None]) -> float:

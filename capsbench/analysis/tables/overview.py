@@ -1,7 +1,7 @@
 """A study at a glance: variants by data sets, and how much of the papers it covers."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -18,22 +18,23 @@ _WORDS = ("worse", "undecided", "better", "same", "not comparable", "not run")
 
 
 def summary_table(source: Source) -> Table:
-    """Return a row per variant and a column per experiment, at most four side by side."""
+    """Return a row per network and a column per experiment, at most four side by side.
+
+    Variants of different experiments share a row where they are the same network, see `_networks`.
+    """
     notes = Notes()
     heads = headings(source)
     experiments = list(heads)
-    labels: dict[str, str] = {}
-    for cell in source.cells:
-        labels.setdefault(cell.variant, cell.label)
-    by_place = {(cell.experiment, cell.variant): cell for cell in source.cells}
+    networks = _networks(source.cells)
     grids = []
     for start in range(0, len(experiments), _AT_ONCE):
         shown = experiments[start : start + _AT_ONCE]
         rows = []
-        for variant, label in labels.items():
-            cells = [by_place.get((experiment, variant)) for experiment in shown]
+        for network in networks:
+            cells = [network.get(experiment) for experiment in shown]
             if any(cells):
                 keys = tuple(key for cell in cells if cell is not None for key in cell.keys)
+                label = next(iter(network.values())).label
                 rows.append(Row((label, *(_text(cell, notes) for cell in cells)), keys))
         grids.append(Grid("", ("network", *(heads[name] for name in shown)), tuple(rows)))
     caption = (
@@ -41,6 +42,31 @@ def summary_table(source: Source) -> Table:
         "interval of the mean from three seeds on; in brackets the runs with a result, where some have none."
     )
     return Table("summary", "All networks on all data", caption, tuple(grids), notes.lines(), numbers(source.cells))
+
+
+def _networks(cells: Sequence[Cell]) -> list[dict[str, Cell]]:
+    """Return the cells of each network, by experiment.
+
+    Those of one variant stand together. So do variants with the same options and the same label that share no
+    experiment: a study may name a network anew where it trains fewer members of a grid.
+    """
+    variants: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        variants.setdefault(cell.variant, {})[cell.experiment] = cell
+    found: list[dict[str, Cell]] = []
+    for variant in variants.values():
+        for network in found:
+            if network.keys().isdisjoint(variant) and _called(network) == _called(variant):
+                network.update(variant)
+                break
+        else:
+            found.append(dict(variant))
+    return found
+
+
+def _called(network: Mapping[str, Cell]) -> tuple[object, ...]:
+    cell = next(iter(network.values()))
+    return cell.label, cell.run.model, cell.run.options
 
 
 def headings(source: Source) -> dict[str, str]:

@@ -130,6 +130,32 @@ def test_the_summary_has_a_column_per_experiment(small, made):
     ]
 
 
+def test_variants_that_are_one_network_share_a_row_of_the_summary(make_plan, write_run, made):
+    """Where label and options are equal, and no experiment has both."""
+    variants = {
+        "some": "label: caps, grid: {routing.iterations: [1, 3]}",
+        "same": "label: 'caps, iterations 3', options: {routing: {name: dynamic, iterations: 3}}",
+        "other_label": "label: capsules, options: {routing: {iterations: 3}}",
+        "other_options": "label: 'caps, iterations 1', options: {routing: {iterations: 1}, decoder: null}",
+    }
+    plan = make_plan(
+        "name: small\nseeds: [0]\ntraining: {epochs: 2}\nexperiments:\n"
+        "  digits: {data: {name: digits}, variants: [some]}\n"
+        "  real: {data: {name: mnist}, variants: [same, other_label, other_options]}\nvariants:\n"
+        + "".join(f"  {name}: {{model: capsnet, {settings}}}\n" for name, settings in variants.items())
+    )
+    for n, run in enumerate(plan.runs):
+        write_run(run, error=1.0 + n)
+    table = made("summary", plan)
+    assert text_of(table).to_numpy().tolist() == [
+        ["caps, iterations 1", "1.00", "-"],
+        ["caps, iterations 3", "2.00", "3.00"],
+        ["capsules", "-", "4.00"],
+        ["caps, iterations 1", "-", "5.00"],
+    ]
+    assert table.grids[0].rows[1].keys == ("digits/some-iterations3/seed0", "real/same/seed0")
+
+
 def test_coverage_counts_values_by_table_of_the_papers(make_plan, write_run, made):
     plan = make_plan(ITERATIONS)
     for run in plan.runs[3:]:

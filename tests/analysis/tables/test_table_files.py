@@ -12,6 +12,7 @@ from studies import NOVEL
 from capsbench.analysis.collect import collect
 from capsbench.analysis.tables import Grid, Row, Table, write_table, write_tables
 from capsbench.analysis.tables.latex import escape, latex
+from capsbench.analysis.tables.text import MISSING
 
 EVERY_TABLE = """\
 name: every_table
@@ -146,6 +147,12 @@ def test_a_long_table_goes_on_in_another_float():
     assert text.count("(continued)") == text.count(r"\addtocounter{table}{-1}") == 2
     assert text.count(r"\label{") == 1
     assert all(rf"network {n} &" in text for n in range(120))
+
+
+def test_numbers_are_set_flush_right_and_dashes_alone_are_not():
+    rows = tuple(Row(("a network", number, MISSING)) for number in ("1.5", MISSING))
+    text = latex(Table("t", "", "", (Grid("", ("network", "error", "other data"), rows),), (), EMPTY))
+    assert r"\begin{tabular}{@{}lrl@{}}" in text
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
