@@ -43,20 +43,28 @@ SUMMARY = {
         "CapsNet, dynamic routing, 1 iteration, decoder": _both(
             "capsnet_decoder-iterations1", pairs="capsnet_moved-iterations1", affine="capsnet_moved-iterations1"
         ),
+        "CapsNet, dynamic routing, 2 iterations, decoder": _both(
+            "capsnet_decoder-iterations2", pairs="capsnet_moved-iterations2", affine="capsnet_moved-iterations2"
+        ),
         "CapsNet, dynamic routing, 3 iterations, decoder": _both(
             "capsnet_decoder-iterations3", pairs="capsnet_moved-iterations3", affine="capsnet_moved-iterations3"
+        ),
+        "CapsNet, dynamic routing, 5 iterations, decoder": _both(
+            "capsnet_decoder-iterations5", pairs="capsnet_moved-iterations5", affine="capsnet_moved-iterations5"
         ),
         "CapsNet, dynamic routing, 3 iterations, spread loss": _both("capsnet_spread", affine="capsnet_spread"),
         "CapsNet, dynamic routing, 3 iterations, cross-entropy": _both(
             "capsnet_cross_entropy", affine="capsnet_cross_entropy"
         ),
-        "CapsNet, EM routing, 1 iteration": _both("capsnet_em-iterations1"),
+        "CapsNet, EM routing, 1 iteration": _both("capsnet_em-iterations1", affine="capsnet_em_odd-iterations1"),
         "CapsNet, EM routing, 2 iterations": _both("capsnet_em-iterations2", affine="capsnet_em_twice"),
         "the same (2), inverse temperature 0.02 in the class layer too": {
             "affnist-generated": "capsnet_em_twice_whole"
         },
+        "CapsNet, EM routing, 3 iterations": _both("capsnet_em-iterations3", affine="capsnet_em_odd-iterations3"),
+        "CapsNet, EM routing, 1 iteration, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations1"},
         "CapsNet, EM routing, 2 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs"},
-        "CapsNet, EM routing, 3 iterations": _both("capsnet_em-iterations3"),
+        "CapsNet, EM routing, 3 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations3"},
         "CapsNet, Heinsen routing": _both("capsnet_others-heinsen", affine="capsnet_others-heinsen"),
         "CapsNet, Heinsen routing, decoder, margin loss": {"multimnist": "capsnet_others_pairs-heinsen"},
         "CapsNet, variational Bayes routing": _both(
