@@ -56,12 +56,12 @@ SUMMARY = {
         "CapsNet, dynamic routing, 3 iterations, cross-entropy": _both(
             "capsnet_cross_entropy", affine="capsnet_cross_entropy"
         ),
-        "CapsNet, EM routing, 1 iteration": _both("capsnet_em-iterations1", affine="capsnet_em_odd-iterations1"),
+        "CapsNet, EM routing, 1 iteration": _both("capsnet_em-iterations1"),
         "CapsNet, EM routing, 2 iterations": _both("capsnet_em-iterations2", affine="capsnet_em_twice"),
         "the same (2), inverse temperature 0.02 in the class layer too": {
             "affnist-generated": "capsnet_em_twice_whole"
         },
-        "CapsNet, EM routing, 3 iterations": _both("capsnet_em-iterations3", affine="capsnet_em_odd-iterations3"),
+        "CapsNet, EM routing, 3 iterations": _both("capsnet_em-iterations3"),
         "CapsNet, EM routing, 1 iteration, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations1"},
         "CapsNet, EM routing, 2 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs"},
         "CapsNet, EM routing, 3 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations3"},
