@@ -162,8 +162,8 @@ QUESTIONS = (
         "EM against dynamic routing",
         "With three iterations each, both under the spread loss, EM's error is {spread@mnist<} points lower on MNIST "
         "and, after 30 epochs, {spread_long@smallnorb>} higher on smallNORB. On MultiMNIST, both with decoder and "
-        "margin loss, EM has an error {pairs@multimnist>} points higher with two iterations and {thrice@multimnist>} with "
-        "three; at ten times our inverse temperature no difference was shown with either, {warm@multimnist=} and "
+        "margin loss, EM has an error {pairs@multimnist>} points higher with two iterations and {thrice@multimnist>} "
+        "with three; at ten times our inverse temperature no difference was shown with either, {warm@multimnist=} and "
         "{thrice_warm@multimnist=}.",
         {
             "own": Contrast(
@@ -264,13 +264,13 @@ QUESTIONS = (
         more="Three against one in training and at test: {three@smallnorb=} on smallNORB, {decoder@multimnist=} with "
         "decoder on MultiMNIST; five against three: {five@mnist=} on MNIST, and with decoder on MultiMNIST "
         "{five_decoder@multimnist<?} points lower, which does not hold after Holm's correction. Dynamic routing's "
-        "final couplings are nearly equal. Networks trained with three iterations of EM or Heinsen routing [fail with one at "
-        "test](results.md#one-iteration-at-test). EM with one iteration, at an inverse temperature of 0.2, not 0.001, "
-        "and under cross-entropy, was not shown to differ from dynamic routing with three: {sharp@mnist=} on MNIST, "
-        "{sharp@smallnorb=} on smallNORB. A third iteration of EM lowers its error on MNIST under the spread loss by "
-        "{em_three@mnist<?} points, which does not hold after Holm's correction, and raises it under the margin loss, "
-        "by {em_margin@mnist>} there and {em_pairs_three@multimnist>} on MultiMNIST; at ten times our inverse temperature "
-        "no difference was shown there {em_warm@multimnist=}.",
+        "final couplings are nearly equal. Networks trained with three iterations of EM or Heinsen routing [fail with "
+        "one at test](results.md#one-iteration-at-test). EM with one iteration, at an inverse temperature of 0.2, not "
+        "0.001, and under cross-entropy, was not shown to differ from dynamic routing with three: {sharp@mnist=} on "
+        "MNIST, {sharp@smallnorb=} on smallNORB. A third iteration of EM lowers its error on MNIST under the spread "
+        "loss by {em_three@mnist<?} points, which does not hold after Holm's correction, and raises it under the "
+        "margin loss, by {em_margin@mnist>} there and {em_pairs_three@multimnist>} on MultiMNIST; at ten times our "
+        "inverse temperature no difference was shown there {em_warm@multimnist=}.",
         also="{em_test@mnist>} {em_test@smallnorb>} {heinsen_test@mnist>} {heinsen_test@smallnorb>} {three@mnist<} "
         "{decoder@mnist<} {decoder@smallnorb=} {five@smallnorb=} {em_three@smallnorb=}",
     ),
