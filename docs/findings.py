@@ -36,6 +36,7 @@ def _both(variant: str, *, pairs: str = "", affine: str = "") -> dict[str, str]:
 SUMMARY = {
     "cpu": {
         "CapsNet, dynamic routing, 1 iteration": _both("capsnet-iterations1", affine="capsnet_uniform"),
+        "CapsNet, dynamic routing, 2 iterations": _both("capsnet-iterations2"),
         "CapsNet, dynamic routing, 3 iterations": _both(
             "capsnet-iterations3", pairs="capsnet_bare", affine="capsnet_bare"
         ),

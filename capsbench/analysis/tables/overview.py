@@ -47,8 +47,8 @@ def summary_table(source: Source) -> Table:
 def _networks(cells: Sequence[Cell]) -> list[dict[str, Cell]]:
     """Return the cells of each network, by experiment.
 
-    Those of one variant stand together. So do variants with the same options and the same label that share no
-    experiment: a study may name a network anew where it trains fewer members of a grid.
+    The cells of a variant are one network. So are those of variants with the same options and the same label that share
+    no experiment: a study may name a network anew where it trains fewer members of a grid.
     """
     variants: dict[str, dict[str, Cell]] = {}
     for cell in cells:

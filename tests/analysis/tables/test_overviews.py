@@ -131,7 +131,6 @@ def test_the_summary_has_a_column_per_experiment(small, made):
 
 
 def test_variants_that_are_one_network_share_a_row_of_the_summary(make_plan, write_run, made):
-    """Where label and options are equal, and no experiment has both."""
     variants = {
         "some": "label: caps, grid: {routing.iterations: [1, 3]}",
         "same": "label: 'caps, iterations 3', options: {routing: {name: dynamic, iterations: 3}}",
@@ -154,6 +153,20 @@ def test_variants_that_are_one_network_share_a_row_of_the_summary(make_plan, wri
         ["caps, iterations 1", "-", "5.00"],
     ]
     assert table.grids[0].rows[1].keys == ("digits/some-iterations3/seed0", "real/same/seed0")
+
+
+def test_variants_of_one_experiment_keep_rows_of_their_own(make_plan, write_run, made):
+    twins = "".join(f"  {name}: {{model: capsnet, label: caps}}\n" for name in ("first", "second"))
+    plan = make_plan(
+        "name: small\nseeds: [0]\ntraining: {epochs: 2}\nexperiments:\n  digits: {data: {name: digits}}\n"
+        f"  real: {{data: {{name: mnist}}, variants: [second]}}\nvariants:\n{twins}"
+    )
+    for n, run in enumerate(plan.runs):
+        write_run(run, error=1.0 + n)
+    assert text_of(made("summary", plan)).to_numpy().tolist() == [
+        ["caps (first)", "1.00", "-"],
+        ["caps (second)", "2.00", "3.00"],
+    ]
 
 
 def test_coverage_counts_values_by_table_of_the_papers(make_plan, write_run, made):
