@@ -1,6 +1,7 @@
 import gc
 import importlib.util
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ def _mnist_root() -> Path | None:
         if any((root / "mnist").glob("train-images-idx3-ubyte*")):
             return root
     return None
+
+
+def pytest_configure() -> None:
+    """Heed Ctrl-C, and with this process all that tests start: a shell has its background jobs ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
