@@ -240,15 +240,19 @@ def _seeds_of(runs: pd.DataFrame) -> str:
     return f"{listed} ({errors.max() - errors.min():.1f})" if errors.notna().sum() > 1 else listed
 
 
-def held_out(reference: Path, study: str) -> str:
-    """Return what the last epoch of each run found on training and on held-out images, seed by seed."""
-    runs = read_runs(reference, study)
+def last_epochs(reference: Path, study: str) -> dict[str, "pd.Series[Any]"]:
+    """Return what the last epoch of each run wrote into metrics.csv, by the run's key."""
     with tarfile.open(reference / study / "runs.tar.xz", mode="r:xz") as archive:
-        last = {
+        return {
             Path(member.name).parent.as_posix(): pd.read_csv(archive.extractfile(member)).iloc[-1]  # type: ignore[arg-type]
             for member in archive
             if Path(member.name).name == "metrics.csv"
         }
+
+
+def held_out(reference: Path, study: str) -> str:
+    """Return what the last epoch of each run found on training and on held-out images, seed by seed."""
+    runs, last = read_runs(reference, study), last_epochs(reference, study)
     lines = [["variant", "training error %", "error % on held-out images", "its mean"]]
     for variant, own in runs.groupby("variant", sort=False):
         train, validation = (

@@ -20,6 +20,7 @@ from at_test import at_test
 from claimed import claimed
 from contrasted import contrast_rows, contrasts, contrasts_note, effects
 from findings import by_seed, commits, held_out, lost_classes, results, summary, table
+from fitted import fit
 from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -222,6 +223,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "contrast_rows": contrast_rows,
     "contrasts_note": contrasts_note,
     "effects": effects,
+    "fit": fit,
     "answers": answers,
     "at_test": at_test,
     "claimed": claimed,

@@ -1,0 +1,70 @@
+"""Where the networks of a contrast differ: on training images, on held-out ones, or only in the test.
+
+A method with a higher error in training as well has learnt less; one with a higher error only in the test carries
+less over to it. Used by docs/generate.py.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from contrasted import read_contrasts
+from findings import data_title, last_epochs, read_runs, table
+
+from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
+from capsbench.analysis.statistics import FEWEST, summarise_pairs
+
+PARTS = {  # column -> what a table calls it
+    "train": "in training",
+    "validation": "on validation images",
+    "familiar": "in the familiar test",
+    "test": "in the test",
+}
+
+
+def fit(reference: Path, study: str, *families: str) -> str:
+    """Return the contrasts of some families, a row each and experiment, with the differences in every part.
+
+    Raises:
+        ValueError: the study has no such family.
+    """
+    found = read_contrasts(reference, study)
+    if missing := set(families) - set(found["family"]):
+        raise ValueError(f"no family of contrasts {sorted(missing)[0]}")
+    runs = _errors(reference, study)
+    chosen = found[found["family"].isin(families)].to_dict("records")
+    cells = [{part: _difference(runs, row, part) for part in PARTS} for row in chosen]
+    parts = [part for part in PARTS if any(cell[part] for cell in cells)]
+    rows = [["error of the first minus that of the second", "data", *(PARTS[part] for part in parts)]]
+    for row, cell in zip(chosen, cells, strict=True):
+        title = data_title(runs, row["experiment"])
+        rows.append([row["contrast"], title, *(cell[part] for part in parts)])
+    return (
+        f"{table(rows)}\n\nPoints of error, negative where the first is better: mean over seeds, paired, with the 95 % "
+        "t interval, not corrected for the number of rows. In training: in the last epoch, counted batch by batch "
+        "while the weights change."
+    )
+
+
+def _errors(reference: Path, study: str) -> pd.DataFrame:
+    """Return the runs of a study with their errors in %, a column for each part."""
+    runs, last = read_runs(reference, study), last_epochs(reference, study)
+    found = {
+        part: [100 * (1 - last[key].get(f"{part}_accuracy", float("nan"))) for key in runs["key"]]
+        for part in ("train", "validation")
+    }
+    familiar = runs.get("familiar_error", pd.Series(float("nan"), index=runs.index))
+    return runs.assign(**found, familiar=familiar, test=runs["test_error"])
+
+
+def _difference(runs: pd.DataFrame, row: dict[str, Any], part: str) -> str:
+    """Return mean and interval of a part's difference over the seeds that both have; empty where they are too few."""
+    here = runs[runs["experiment"] == row["experiment"]].set_index("seed")
+    first, second = (here.loc[here["variant"] == row[side], part] for side in ("a", "b"))
+    both = pd.concat([first, second], axis=1, keys=["a", "b"]).dropna()
+    found = summarise_pairs(list(both["a"]), list(both["b"]))
+    if found.n < FEWEST:
+        return ""
+    if found.identical:
+        return "equal in every seed"
+    return f"{number(found.mean, digits_for(found.low, found.high))} {interval_of_difference(found.low, found.high)}"
