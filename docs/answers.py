@@ -119,7 +119,7 @@ def _shows(row: Any) -> str:
         return sign
     if is_uncorrected(row):
         return f"{sign}?"
-    return "" if isinstance(row["stuck"], str) or row["low"] != row["low"] else "="
+    return "" if row["at_chance"] or row["low"] != row["low"] else "="
 
 
 def _range(row: Any) -> str:

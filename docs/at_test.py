@@ -53,7 +53,7 @@ def _rows(runs: pd.DataFrame, measures: Measures) -> Iterator[dict[str, Any]]:
             "p": pairs.p,
             "differences": "; ".join(f"{seed}: {m['error_at_one'] - m['error']}" for seed, m in found.items()),
             "unofficial": of_variant["unofficial"].iloc[0],
-            "stuck": None,
+            "at_chance": 0,
             "trained": " or ".join(map(str, sorted(trained))),
             "as_trained": sum(own) / len(own),
             "with_one": sum(ones) / len(ones),

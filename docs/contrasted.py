@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 from claimed import listed
 from findings import named, table
 
-from capsbench.analysis.contrasts import SIGNIFICANT, digits_for, interval_of_difference, not_in_intervals, number
+from capsbench.analysis import contrasts as contrasts_of_runs
+from capsbench.analysis.contrasts import digits_for, interval_of_difference, not_in_intervals, number
 from capsbench.analysis.statistics import FEWEST
 from capsbench.analysis.tables.text import with_minus_signs
 from capsbench.study import catalogue, load_plan
@@ -64,15 +66,14 @@ def _difference(row: Any) -> str:
 
 
 def is_shown(row: Any) -> bool:
-    """Tell whether a difference holds after Holm's correction, and no side stayed at chance."""
-    learnt = not isinstance(row.get("stuck"), str)  # nothing is read back as nan
-    return learnt and bool(row["p_holm"] < SIGNIFICANT and not row["low"] <= 0 <= row["high"])
+    """Tell whether a row of `read_contrasts` shows a difference, see `capsbench.analysis.contrasts.is_shown`."""
+    return contrasts_of_runs.is_shown(SimpleNamespace(**row))
 
 
 def is_uncorrected(row: Any) -> bool:
     """Tell whether zero lies outside the interval, but not after Holm's correction; and no side stayed at chance."""
-    learnt = not isinstance(row.get("stuck"), str)
-    return learnt and bool(row["p_holm"] >= SIGNIFICANT and not row["low"] <= 0 <= row["high"])
+    outside = contrasts_of_runs.excludes_zero(SimpleNamespace(**row))
+    return outside and not row["at_chance"] and not is_shown(row)
 
 
 def effects(reference: Path, study: str) -> str:

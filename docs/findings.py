@@ -10,9 +10,11 @@ from typing import Any
 
 import pandas as pd
 
+from capsbench.analysis.collect import NEAR_CHANCE
 from capsbench.analysis.measures import NAME as MEASURES
 from capsbench.analysis.measures import load_measures
 from capsbench.analysis.statistics import summarise
+from capsbench.study import catalogue
 
 LOST = 25.0  # a class with an error of so many % or more counts as lost
 TITLES = {  # in the order of a summary's columns
@@ -57,12 +59,12 @@ SUMMARY = {
         "CapsNet, dynamic routing, 3 iterations, cross-entropy": _both(
             "capsnet_cross_entropy", affine="capsnet_cross_entropy"
         ),
-        "CapsNet, EM routing, 1 iteration": _both("capsnet_em-iterations1"),
+        "CapsNet, EM routing, 1 iteration": _both("capsnet_em-iterations1", affine="capsnet_em_odd-iterations1"),
         "CapsNet, EM routing, 2 iterations": _both("capsnet_em-iterations2", affine="capsnet_em_twice"),
         "the same (2), inverse temperature 0.02 in the class layer too": {
             "affnist-generated": "capsnet_em_twice_whole"
         },
-        "CapsNet, EM routing, 3 iterations": _both("capsnet_em-iterations3"),
+        "CapsNet, EM routing, 3 iterations": _both("capsnet_em-iterations3", affine="capsnet_em_odd-iterations3"),
         "CapsNet, EM routing, 1 iteration, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations1"},
         "CapsNet, EM routing, 2 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs"},
         "CapsNet, EM routing, 3 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations3"},
@@ -83,8 +85,12 @@ SUMMARY = {
         "CapsNet, sparse routing, decoder": {"multimnist": "capsnet_routings_pairs-sparse"},
         "CapsNet, self-routing": _both("capsnet_self", affine="capsnet_self"),
         "matrix capsules, EM routing": _both("matrix_capsnet"),
-        "Efficient-CapsNet": {"mnist": "efficient_capsnet", "smallnorb": "efficient_capsnet_norb"},
-        "DeepCaps": {"mnist": "deepcaps"},
+        "Efficient-CapsNet": {
+            "mnist": "efficient_capsnet",
+            "affnist-generated": "efficient_capsnet",
+            "smallnorb": "efficient_capsnet_norb",
+        },
+        "DeepCaps": dict.fromkeys(("mnist", "multimnist", "affnist-generated"), "deepcaps"),
         "self-routing CapsNet": {"smallnorb": "self_routing_capsnet"},
         "CNN of CapsNet's size": _both("cnn_matched", affine="cnn_matched"),
         "CNN of the size of CapsNet with decoder": dict.fromkeys(
@@ -93,7 +99,7 @@ SUMMARY = {
         "CNN (S17)": {"mnist": "cnn_sabour_mnist", "multimnist": "cnn_sabour_multimnist"},
         "CNN (H18)": {"smallnorb": "cnn_hinton_norb"},
         "ResNet-20": _both("resnet20", pairs="resnet20", affine="resnet20"),
-        "ViT": _both("vit_small"),
+        "ViT": _both("vit_small", pairs="vit_small", affine="vit_small"),
     },
     "fair": {
         "CapsNet, dynamic routing": {"mnist": "dynamic-iterations3", "smallnorb": "dynamic-iterations3"},
@@ -165,18 +171,10 @@ def cell(runs: pd.DataFrame, experiment: str, variant: str) -> pd.DataFrame:
     return found
 
 
-def chance_error(data_set: str) -> float:
-    """Return the error in % of guessing; of pairs, of guessing both classes."""
-    from capsbench.study import catalogue
-
-    facts = catalogue()[data_set]
-    return 100 * (1 - 1 / math.comb(facts.num_classes, facts.objects))
-
-
 def is_at_chance(runs: pd.DataFrame) -> bool:
     """Tell whether every run of a cell is at chance: its error is not below 95 % of the error of guessing."""
     errors = runs["test_error"].dropna()
-    return len(errors) > 0 and bool(errors.min() >= 0.95 * chance_error(runs["data_set"].iloc[0]))
+    return len(errors) > 0 and bool(errors.min() >= NEAR_CHANCE * catalogue()[runs["data_set"].iloc[0]].chance_error)
 
 
 def data_title(runs: pd.DataFrame, experiment: str) -> str:

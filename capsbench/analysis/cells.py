@@ -17,9 +17,9 @@ from capsbench.run.match import ROUNDING, TOLERANCE
 from capsbench.study import Plan, Run
 
 _SHARED = {
-    "code": "versions of the code",
-    "training_data": "training sets",
-    "measured_by": "versions of the code that measured",
+    "code": "trained with {} versions of the code",
+    "training_data": "trained on {} training sets",
+    "measured_by": "measured by {} versions of the code",
 }  # by all seeds of a cell
 
 
@@ -235,13 +235,13 @@ def _unofficial(done: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _mixed(done: pd.DataFrame) -> tuple[str, ...]:
-    """Say what is not the same in all seeds of a cell: "2 versions of the code (seeds 0, 1; 2)"."""
+    """Say what is not the same in all seeds of a cell: "trained with 2 versions of the code (seeds 0, 1; 2)"."""
     found = []
     for column, what in _SHARED.items():
         known = done.dropna(subset=column) if column in done else done.head(0)
         seeds = [", ".join(map(str, own["seed"])) for _, own in known.groupby(column, sort=False)]
         if len(seeds) > 1:
-            found.append(f"{len(seeds)} {what} (seeds {'; '.join(seeds)})")
+            found.append(f"{what.format(len(seeds))} (seeds {'; '.join(seeds)})")
     return tuple(found)
 
 

@@ -108,7 +108,7 @@ def _corrected(results: Sequence[ClaimResult]) -> list[ClaimResult]:
         found = None if result.found is None else {**result.found, "p_holm": p}
         result = replace(result, found=found)
         if result.here in ("as claimed", "the opposite") and p >= SIGNIFICANT:
-            why = f"not after Holm's correction for {sum(decided)} claims (p = {p_value(p)})"
+            why = f"not after Holm's correction for {sum(decided)} tests (p = {p_value(p)})"
             result = replace(result, here="undecided", why=why)
             if result.verdict != "not comparable":
                 result = replace(result, verdict="undecided", reason=why)

@@ -30,6 +30,7 @@ from capsbench.errors import InputError
 from capsbench.run import provenance
 from capsbench.run.folder import RunFolder, parse_yaml, sha256, write_whole
 from capsbench.study import Plan, load_plan
+from capsbench.study.plots import shows_images
 
 RUNS, STUDY, PROVENANCE, AS_RUN = "runs.csv", "study.yaml", "provenance.yaml", "study_as_run.yaml"
 _OF_A_RUN = (
@@ -99,7 +100,7 @@ def write_reference(plan: Plan, results: Path, runs: pd.DataFrame, target: Path,
             _write_provenance(aside, about)
             seal(aside)
             # new pictures would lack the earlier runs, whose predictions are gone
-            images = not any(run.key in earlier and run.options.get("decoder") for run in plan.runs)
+            images = not any(run.key in earlier and shows_images(run) for run in plan.runs)
             if not images:
                 _keep_pictures(target, aside)
             redraw(*read_reference(aside / RUNS), aside, gathered, images)
@@ -317,13 +318,21 @@ def _study_commit(plan: Plan) -> str:
 
 
 def _evaluated(plan: Plan, results: Path, key: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the errors of a run, and the commit that measured them."""
+    """Return the errors of a run, and the commit that measured them.
+
+    Raises:
+        InputError: they were measured with code that is not committed.
+    """
     found: dict[str, Any] = {}
     for protocol, name in {"accuracy": "test_error", "familiar": "familiar_error"}.items():
         folder = RunFolder.of(results, plan.study.name, key)
         result = folder.read_evaluation(protocol, record)
         if protocol == "accuracy":
-            found["evaluation_commit"] = result.get("commit", _UNKNOWN)
+            commit = found["evaluation_commit"] = result.get("commit", _UNKNOWN)
+            if commit != _UNKNOWN and not is_commit(commit):
+                raise InputError(
+                    f"{key}: evaluated with code that is not committed, {commit}; commit the code, then evaluate again"
+                )
         if result.get("status") == "ok":
             found[name] = result["error"]
     return found

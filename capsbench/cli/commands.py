@@ -301,7 +301,8 @@ def tables(study: str | None, results: Path, file: Path | None) -> None:
         write_runs(runs, folder / "runs.csv")
     for name, paths in redraw_tables(plan, runs, folder, source).items():
         log.info(f"{name}: {', '.join(map(str, paths))}")
-    log.info(f"\n{terminal_summary(plan, runs, folder / 'report.html')}")
+    command = "" if file is None else f"capsbench report --runs {file}"
+    log.info(f"\n{terminal_summary(plan, runs, folder / 'report.html', command)}")
 
 
 @capsbench.command("plots")

@@ -57,5 +57,5 @@ def with_needed(plan: Plan, runs: Sequence[Run]) -> list[Run]:
         keys.update(
             key for protocol in plan.study.evaluations_of(run.experiment) for key in plan.taken_beside(run, protocol)
         )
-    keys.update(run.matched_key for run in plan.runs if run.key in keys and run.matched_key)
+    keys.update([key for run in plan.runs if run.key in keys for key in plan.before(run)])
     return [run for run in plan.runs if run.key in keys]

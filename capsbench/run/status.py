@@ -66,7 +66,7 @@ def run_states(plan: Plan, results: Path) -> list[RunState]:
     found: dict[str, RunState] = {}
     spent: dict[str, float] = {}  # seconds of training, of runs that ended
     open_seconds: dict[str, float] = {}  # of runs that did not
-    for run in sorted(plan.runs, key=lambda run: run.matched_key is not None):  # what others are matched to comes first
+    for run in sorted(plan.runs, key=lambda run: len(plan.before(run))):  # what others are matched to comes first
         folder = RunFolder.of(results, run.study, run.key)
         record, state = _state(plan, run, folder, results, found)
         found[run.key] = state

@@ -44,6 +44,14 @@ class Plan:
         """Find a run by its place in the plan; raises KeyError."""
         return self.run(f"{experiment}/{variant}/seed{seed}")
 
+    def before(self, run: Run) -> list[str]:
+        """Return the keys of the runs that end first: that which a run is matched to, that which that one is, ..."""
+        found: list[str] = []
+        while run.matched_key:
+            run = self.run(run.matched_key)
+            found.append(run.key)
+        return found
+
     def taken_beside(self, run: Run, protocol: Options) -> list[str]:
         """Return the keys of the runs that a protocol takes beside the one that it measures.
 

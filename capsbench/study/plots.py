@@ -29,6 +29,11 @@ def plots_of(runs: Sequence[Run], has_contrasts: bool, plots: Iterable[str], pro
     return [*(plot for plot in plots if there.get(plot, True)), *drawn]
 
 
+def shows_images(run: Run) -> bool:
+    """Tell whether a plot shows what the network of a run draws: reconstructions, templates."""
+    return bool(run.options.get("decoder")) or run.model == "scae"
+
+
 def _iterations(runs: Iterable[Run]) -> Mapping[tuple[str, str], Collection[int]]:
     """Return the numbers of routing iterations of each network in each experiment."""
     found: dict[tuple[str, str], set[int]] = {}

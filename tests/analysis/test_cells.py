@@ -120,11 +120,14 @@ def test_seeds_of_other_code_or_data_are_told_apart(make_plan, write_run, result
         folder.write_record(record | {"data": record["data"] | {"fingerprint": images * 64}})
     runs = collect(plan, results)
     (cell,) = cells(plan, runs)
-    assert cell.mixed == ("2 versions of the code (seeds 0, 2; 1)", "2 training sets (seeds 0, 1; 2)")
+    assert cell.mixed == (
+        "trained with 2 versions of the code (seeds 0, 2; 1)",
+        "trained on 2 training sets (seeds 0, 1; 2)",
+    )
     notes = " ".join(build_tables(plan, runs)["sabour-table1"].notes)
     assert "was trained with 2 versions of the code (seeds 0, 2; 1)." in notes
     later = cells(plan, runs.assign(measured_by=["a", "b", "b"], code="c", training_data="f"))
-    assert later[0].mixed == ("2 versions of the code that measured (seeds 0; 1, 2)",)
+    assert later[0].mixed == ("measured by 2 versions of the code (seeds 0; 1, 2)",)
     alike = runs.assign(code="c", training_data=math.nan)  # as in files of before these were known
     assert cells(plan, alike)[0].mixed == ()
 

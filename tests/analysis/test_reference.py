@@ -118,6 +118,15 @@ def test_runs_of_code_that_is_not_committed_are_refused(plan, write_run, refer, 
     assert not (tmp_path / "reference").exists()
 
 
+def test_errors_measured_by_code_that_is_not_committed_are_refused(plan, write_run, refer, tmp_path, results):
+    write_all(plan, write_run)
+    path = results / "small_study/runs" / plan.runs[-1].key / "evaluations/accuracy.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"commit": "2" * 40 + "+changes"}))
+    with pytest.raises(InputError, match=rf"{plan.runs[-1].key}: evaluated with code .* not committed, 2+\+changes;"):
+        refer()
+    assert not (tmp_path / "reference").exists()
+
+
 def test_provenance_names_what_measured_and_drew_the_numbers_and_what_the_files_hold(plan, write_run, refer, results):
     write_all(plan, write_run, study_commit="1" * 40, peak_memory_mb=612.5)
     for run in plan.runs:

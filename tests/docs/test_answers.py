@@ -14,14 +14,14 @@ import answers  # noqa: E402
 import generate  # noqa: E402
 from answers import Contrast, Question  # noqa: E402
 
-COLUMNS = "contrast,data_set,n,mean,low,high,p_holm,differences,unofficial,stuck\n"
+COLUMNS = "contrast,data_set,n,mean,low,high,p_holm,differences,unofficial,stuck,at_chance\n"
 ROWS = (
-    "higher,mnist,3,1.0,0.5,1.5,0.01,0: 0.8; 1: 1.0; 2: 1.2,,\n"
-    "lower,mnist,3,-1.0,-1.5,-0.5,0.01,0: -0.8; 1: -1.0; 2: -1.2,,\n"
-    "lower,smallnorb,3,-1.0,-1.5,-0.5,0.06,0: -0.8; 1: -1.0; 2: -1.2,smallNORB (JPEG-75 copy): a.mat: md5 1,\n"
-    "none,mnist,3,0.1,-0.4,0.6,0.5,0: 0.0; 1: 0.1; 2: 0.2,,\n"
-    "chance,mnist,3,50.0,49.0,51.0,0.01,0: 49; 1: 50; 2: 51,,x stayed at chance\n"
-    "few,mnist,1,1.0,,,,0: 1.0,,\n"
+    "higher,mnist,3,1.0,0.5,1.5,0.01,0: 0.8; 1: 1.0; 2: 1.2,,,0\n"
+    "lower,mnist,3,-1.0,-1.5,-0.5,0.01,0: -0.8; 1: -1.0; 2: -1.2,,,0\n"
+    "lower,smallnorb,3,-1.0,-1.5,-0.5,0.06,0: -0.8; 1: -1.0; 2: -1.2,smallNORB (JPEG-75 copy): a.mat: md5 1,,0\n"
+    "none,mnist,3,0.1,-0.4,0.6,0.5,0: 0.0; 1: 0.1; 2: 0.2,,,0\n"
+    "chance,mnist,3,50.0,49.0,51.0,0.01,0: 49; 1: 50; 2: 51,,x stayed at chance,3\n"
+    "few,mnist,1,1.0,,,,0: 1.0,,,0\n"
 )
 
 

@@ -23,7 +23,7 @@ ROWS = [
     (*LOWER, "mnist", 4, 5, 0.25, -0.5, 1.0, None, "undecided", None),
     (*SAME, "digits", 5, 5, 0.1, -0.2, 0.4, 0.9, "as claimed", None),
     (*SAME, "affnist-generated", 0, 5, None, None, None, None, None, None),
-    (*SHARE, "toynorb", 5, 5, 3.0, 1.0, 5.0, None, "undecided", "not after Holm's correction for 3 claims (p = 0.2)"),
+    (*SHARE, "toynorb", 5, 5, 3.0, 1.0, 5.0, None, "undecided", "not after Holm's correction for 3 tests (p = 0.2)"),
     (*SHARE, "toynorb-azimuth", 5, 5, 0.0, None, None, None, "undecided", "identical in all five seeds"),
     (*FOURTH, "toynorb", 1, 5, -2.0, None, None, None, "undecided", None),
     (*FOURTH, "digits", 5, 5, -3.2, -4.0, -2.4, None, "undecided", "one side stayed at chance"),

@@ -1,7 +1,7 @@
 import pytest
 
 from capsbench.errors import InputError
-from capsbench.run.selection import select
+from capsbench.run.selection import select, with_needed
 from capsbench.study import load_plan
 
 STUDY = """
@@ -67,3 +67,16 @@ def test_a_name_that_fits_nothing_is_refused_with_a_suggestion(plan, kind, wrong
 def test_a_choice_of_nothing_is_refused(plan):
     with pytest.raises(InputError, match="no run is of all of these"):
         select(plan, variants=["cnn"], experiments=["moved"])
+
+
+@pytest.mark.parametrize("names", ["last middle first", "first middle last", "middle first last"])
+def test_a_run_needs_all_those_of_a_chain_of_matches(tmp_path, names):
+    settings = {"first": "{}", "middle": "{match: first}", "last": "{match: middle}"}
+    variants = "".join(f"  {name}: {{model: cnn_matched, training: {settings[name]}}}\n" for name in names.split())
+    path = tmp_path / "study.yaml"
+    moved = "experiments: {moved: {data: {name: affdigits}}}"
+    path.write_text(f"name: chain\nseeds: [0, 1]\n{moved}\nvariants:\n{variants}")
+    plan = load_plan(path)
+    (last,) = [run for run in plan.runs if run.key == "moved/last/seed1"]
+    assert plan.before(last) == ["moved/middle/seed1", "moved/first/seed1"]
+    assert [run.key for run in with_needed(plan, [last])] == [f"moved/{name}/seed1" for name in names.split()]

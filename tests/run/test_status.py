@@ -200,6 +200,20 @@ def test_a_run_waits_for_the_one_that_it_is_matched_to(tmp_path):
     assert (found[caps.key].state, found[caps.key].why) == ("stale", f"matched to {cnn.key}, which comes first")
 
 
+def test_a_run_waits_for_the_one_before_in_a_chain_of_matches(tmp_path):
+    matched_pair(tmp_path)
+    path = tmp_path / "study.yaml"
+    study = json.loads(path.read_text())
+    cnn = study["variants"]["cnn"]
+    study["variants"] = {"last": {**cnn, "training": {**cnn["training"], "match": "caps"}}, **study["variants"]}
+    path.write_text(json.dumps(study))
+    last, caps, _ = load_plan(path).runs
+    leave_evaluated(caps, tmp_path / "results", familiar_error=50.0)
+    go(last, tmp_path / "results")
+    found = {state.key: state for state in run_states(load_plan(path), tmp_path / "results")}
+    assert (found[last.key].state, found[last.key].why) == ("stale", f"matched to {caps.key}, which comes first")
+
+
 def test_a_run_is_stale_when_the_one_that_it_is_matched_to_is_another(tmp_path):
     caps, cnn = matched_pair(tmp_path, cnn_epochs=3)
     results, plan = tmp_path / "results", load_plan(tmp_path / "study.yaml")

@@ -5,6 +5,7 @@ from small_studies import ONE, STUDY, problem_of
 
 from capsbench.registry import DECODERS, MODELS, ROUTINGS
 from capsbench.study import Training, catalogue, default_training, load_plan
+from capsbench.study.plots import shows_images
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 
@@ -29,6 +30,17 @@ def test_a_run_holds_its_options_with_the_networks_defaults(plan_of):
     run = plan_of().run("digits/caps-iterations3-fully_connected/seed0")
     assert run.options["routing"]["iterations"] == 3
     assert run.options["decoder"]["hidden"] == [512, 1024]
+
+
+def test_networks_that_draw_have_plots_that_show_images(tmp_path):
+    path = tmp_path / "study.yaml"
+    variants = "{scae: {model: scae}, drawn: {model: capsnet}, bare: {model: capsnet, options: {decoder: null}}}"
+    path.write_text(
+        f"name: drawing\nseeds: [0]\nexperiments: {{mnist: {{data: {{name: mnist}}}}}}\nvariants: {variants}"
+    )
+    plan = load_plan(path)
+    assert {run.variant: shows_images(run) for run in plan.runs} == {"scae": True, "drawn": True, "bare": False}
+    assert {"templates", "reconstructions"} <= set(plan.study.plots)
 
 
 @pytest.mark.parametrize("name", ROUTINGS.names())

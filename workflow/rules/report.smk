@@ -29,10 +29,9 @@ rule tables:
         # an edit of the study redraws what it changes
         contents=PLAN.study.model_dump_json(),
         contrasts=str(PLAN.contrasts),
-        code=lambda w: code_version("capsbench.analysis.tables:write_tables"),
-        runs=lambda w: code_version("capsbench.analysis.collect:collect"),
-        correct=lambda w: code_version(
-            "capsbench.analysis.correct_bits:read_predictions"
+        code=lambda w: code_version(
+            "capsbench.analysis.collect:collect",
+            "capsbench.analysis.reference:redraw_tables",
         ),
         published=lambda w: content_version("analysis/published.yaml"),
         names=lambda w: shown_names(PLAN),
@@ -60,8 +59,11 @@ rule plots:
         # an edit of the study redraws what it changes
         contents=PLAN.study.model_dump_json(),
         contrasts=str(PLAN.contrasts),
-        code=lambda w: code_version("capsbench.analysis.plots:write_plots"),
-        runs=lambda w: code_version("capsbench.analysis.collect:collect"),
+        code=lambda w: code_version(
+            "capsbench.analysis.collect:collect",
+            "capsbench.analysis.reference:redraw_plots",
+        ),
+        published=lambda w: content_version("analysis/published.yaml"),
         names=lambda w: shown_names(PLAN),
     shell:
         "capsbench plots {STUDY_FILE:q} > {log}"
@@ -81,10 +83,7 @@ rule study_report:
     log:
         f"{STUDY}/logs/report.log",
     params:
-        code=lambda w: code_version("capsbench.analysis.report:write_report"),
-        correct=lambda w: code_version(
-            "capsbench.analysis.correct_bits:read_predictions"
-        ),
+        code=lambda w: code_version("capsbench.analysis.reference:redraw_report"),
         template=lambda w: [
             content_version(f"analysis/report.{ending}")
             for ending in ("html.j2", "css", "js")

@@ -55,8 +55,9 @@ def _row(result: ClaimResult, source: Source, notes: Notes) -> Row:
     ours = difference_text(found)
     if found["n"] and not math.isnan(found.get("margin", math.nan)):
         ours += f", same within {found['margin']:.2g}"
-    if claim.unit == "percent" and found["n"] and b.summary.mean > 0:
-        ours += f" ({number(100 * found['mean'] / b.summary.mean, 0)} %)"
+    paired = [b.errors[seed] for seed in found["differences"]]
+    if claim.unit == "percent" and any(paired):
+        ours += f" ({number(100 * found['mean'] * len(paired) / sum(paired), 0)} %)"
     several = len(source.plan.data) > 1
     compared = (f"{titles_of(source.plan)[result.experiment]}: " if several else "") + f"{a.label} against {b.label}"
     verdict = verdict_text(result, notes)

@@ -83,10 +83,10 @@ def contrasts_notes(plan: Plan, table: pd.DataFrame) -> list[str]:
     below = [f"No run was made yet of {', '.join(later)}."] if later else []
     if table["dropped"].any():
         below.append("Seeds that were left out: " + ". ".join(_dropped(table, titles_of(plan))) + ".")
-        if table["dropped"].str.contains("diverged|at chance").any():
+        if table["dropped"].str.contains("diverged").any():
             below.append(
-                "A run that diverges or stays at chance is a result of its variant: where such seeds were left out, "
-                "the difference is about the seeds in which both variants learnt."
+                "A run that diverges is a result of its variant: where such seeds were left out, the difference is "
+                "about the seeds in which neither did."
             )
     titles = titles_of(plan)
     stuck = table[table["at_chance"] > 0]

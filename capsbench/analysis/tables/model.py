@@ -121,7 +121,7 @@ class Notes:
         if cell.run.training.precision != "float32":
             self.others[f"{_name(cell)} was trained {PRECISIONS[cell.run.training.precision]}."] = None
         for what in cell.mixed:
-            self.others[f"Not one cell but several: {_name(cell)} was trained with {what}."] = None
+            self.others[f"Not one cell but several: {_name(cell)} was {what}."] = None
         if len(cell.machines) > 1 or any(", then " in machine for machine in cell.machines):
             self.several_machines[_name(cell)] = None
         if cell.matching is not None and math.isnan(cell.matching.overshoot):

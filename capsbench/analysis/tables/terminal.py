@@ -17,13 +17,14 @@ _SHORTEST = 22  # label
 _HEADS = ("network", "error (%)", "verdict", "n")
 
 
-def terminal_summary(plan: Plan, runs: pd.DataFrame, page: Path | None = None) -> str:
+def terminal_summary(plan: Plan, runs: pd.DataFrame, page: Path | None = None, command: str = "") -> str:
     """Return a table per experiment, at most 100 columns wide: label, error, verdict, runs; and where the page is.
 
     Args:
         plan: the study.
         runs: from `collect` or `read_runs`.
         page: of the study; results/STUDY/report.html where it is left out.
+        command: that writes the page; 'capsbench report STUDY' where it is left out.
     """
     there = cells(plan, runs)
     heads = headings(Source(plan, runs, there, ()))
@@ -36,7 +37,8 @@ def terminal_summary(plan: Plan, runs: pd.DataFrame, page: Path | None = None) -
     ended = sum(len(cell.errors) for cell in there)
     lines += ["", f"{ended} of {len(plan.runs)} runs have a result. What was shown, and how to read it:"]
     page = page or Path("results") / plan.study.name / "report.html"
-    lines.append(str(page) if page.exists() else f"no page yet; 'capsbench report {plan.path}' writes {page}")
+    command = command or f"capsbench report {plan.path}"
+    lines.append(str(page) if page.exists() else f"no page yet; '{command}' writes {page}")
     return "\n".join(lines[1:]) + "\n"
 
 

@@ -71,10 +71,10 @@ def test_a_claim_that_is_tested_has_its_corrected_p_and_two_of_them_share_the_co
     assert row["verdict"] == "undecided (a)"
     assert (numbers["high"] < 0, numbers["p"] < 0.05, numbers["p_holm"] > 0.05) == (True, True, True)
     assert row["p (Holm)"] == f"{numbers['p_holm']:.2g}"
-    assert any(note.startswith("(a)") and "Holm's correction for 2 claims" in note for note in table.notes)
+    assert any(note.startswith("(a)") and "Holm's correction for 2 tests" in note for note in table.notes)
     assert list(text_of(table).columns).index("verdict") < 6
     (said,) = (line for line in conclusion(plan, collect(plan, results)) if line.startswith("The papers"))
-    assert "Holm's correction for 2 claims" in said
+    assert "Holm's correction for 2 tests" in said
 
 
 def test_routings_stand_by_iterations_with_time_and_error(small, made):
@@ -195,5 +195,7 @@ def test_the_terminal_has_a_table_of_at_most_100_columns(make_plan, write_run, r
     assert all(part in second for part in ("0.26 ± 0.01 [0.24, 0.28]", "3 of 3", "a label of"))
     assert "3 of 6 runs" in text
     assert lines[-1] == f"no page yet; 'capsbench report {plan.path}' writes results/full/report.html"
+    said = terminal_summary(plan, collect(plan, results), command="capsbench report --runs kept/runs.csv")
+    assert said.splitlines()[-1].startswith("no page yet; 'capsbench report --runs kept/runs.csv' writes ")
     (page := results / "page.html").touch()
     assert terminal_summary(plan, collect(plan, results), page).splitlines()[-1] == str(page)
