@@ -15,6 +15,7 @@ import pandas as pd
 from capsbench.analysis.stuck import diagnostics_in_words
 from capsbench.errors import InputError
 from capsbench.registry import flat_options
+from capsbench.run.finished import finished
 from capsbench.run.folder import Damaged, RunFolder, whole, write_whole
 from capsbench.run.match import TOLERANCE
 from capsbench.run.provenance import machines
@@ -128,11 +129,8 @@ def learning_curves(plan: Plan, results: Path) -> pd.DataFrame:
     """Return metrics.csv of all runs with status `ok`, concatenated, with experiment, variant, label and seed."""
     labels = _labels(plan)
     frames = []
-    for run in plan.runs:
-        folder = RunFolder.of(results, run.study, run.key)
-        record = folder.sound_record() or {"status": "missing"}
-        ended = record["status"] == "ok" and record["digest"] == run.digest
-        if ended and folder.metrics_path.exists():
+    for run, folder, record in finished(plan, results):
+        if folder.metrics_path.exists():
             folder.check(folder.metrics_path, record)
             with whole(folder.metrics_path):
                 frame = pd.read_csv(folder.metrics_path)

@@ -29,11 +29,11 @@ from capsbench.analysis.contrasts import (
 )
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.statistics import FEWEST
+from capsbench.analysis.verdicts import DECIDED
 from capsbench.study import Plan
 
 MOST_DATA = 4  # data sets that the scope names
 MOST_ITEMS = 3  # that a sentence lists; the tables have the others
-_DECIDED = ("same", "better", "worse")
 _DIRECTION = {"supported": "supported in its direction", "contradicted": "contradicted in its direction"}
 
 
@@ -167,7 +167,7 @@ def _of_papers(found: Sequence[Cell], claims: Sequence[ClaimResult], titles: Map
     if not beside:
         yield Finding("No published value stands beside a result of this study")
         return
-    decided = [cell for cell in beside if cell.verdict.word in _DECIDED]
+    decided = [cell for cell in beside if cell.verdict.word in DECIDED]
     undecided = [cell for cell in beside if cell.verdict.word == "undecided"]
     if decided:
         words = [

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from capsbench.errors import InputError
+from capsbench.run.finished import finished
 from capsbench.run.folder import RunFolder, write_whole
 from capsbench.study import Plan, Run
 
@@ -93,11 +94,8 @@ def read_predictions(plan: Plan, results: Path) -> Correct:
     clusters: dict[str, np.ndarray] = {}
     items: dict[str, tuple[str, int]] = {}
     mixed: dict[str, str] = {}
-    for run in plan.runs:
-        folder = RunFolder.of(results, run.study, run.key)
-        record = folder.sound_record()
-        ended = record is not None and record["status"] == "ok" and record["digest"] == run.digest
-        arrays = _predictions(folder, record) if record is not None and ended else {}
+    for run, folder, record in finished(plan, results):
+        arrays = _predictions(folder, record)
         if not {"scores", "labels"} <= arrays.keys():
             continue
         right[run.key] = _right(arrays["scores"], arrays["labels"])
@@ -153,15 +151,9 @@ def _right(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Tell which images are right, bool [N], as the protocol `accuracy` counts them."""
     import torch
 
-    from capsbench.models import predicted_classes
+    from capsbench.run.metrics import is_correct
 
-    truth = torch.from_numpy(labels)
-    found = torch.from_numpy(scores)
-    same = predicted_classes(found) == truth if truth.ndim == 1 else None
-    if same is None:
-        said = predicted_classes(found, truth.shape[1])
-        same = (truth.unsqueeze(2) == said.unsqueeze(1)).any(dim=2).all(dim=1)
-    return same.numpy()
+    return is_correct(torch.from_numpy(scores), torch.from_numpy(labels)).numpy()
 
 
 def _predictions(folder: RunFolder, record: Mapping[str, Any]) -> dict[str, np.ndarray]:

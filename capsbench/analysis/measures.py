@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from capsbench.errors import InputError
-from capsbench.run.folder import ABOUT, RunFolder, write_whole
+from capsbench.run.finished import finished
+from capsbench.run.folder import ABOUT, write_whole
 from capsbench.study import Plan
 
 NAME = "measures.json"
@@ -34,11 +35,7 @@ def read_measures(plan: Plan, results: Path) -> Measures:
         for experiment in plan.study.experiments
     }
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for run in (run for run in plan.runs if wanted[run.experiment]):
-        folder = RunFolder.of(results, run.study, run.key)
-        record = folder.sound_record()
-        if record is None or record["status"] != "ok" or record["digest"] != run.digest:
-            continue
+    for run, folder, record in finished(plan, results):
         for name in wanted[run.experiment]:
             result = folder.read_evaluation(name, record)
             if result.get("status") in ("ok", "not applicable"):

@@ -34,6 +34,7 @@ from capsbench.analysis.tables.text import (
     interval_text,
     mean_text,
     number_text,
+    probability_text,
 )
 from capsbench.registry import MODELS, flat_options
 from capsbench.study import Plan
@@ -143,11 +144,12 @@ def plots_of(folder: Path, names: Sequence[str], most_bytes: int) -> list[Plot]:
     Where they are too large together, the largest are drawn with fewer colours, and left out if that does not do.
 
     Args:
-        folder: has NAME.png and NAME.svg, or NAME-PART.png and .svg where a plot has several files.
+        folder: has NAME.png and NAME.svg.
         names: the plots of the study, in its order.
         most_bytes: that all of them may take up in the page.
     """
-    files = [path for name in names for path in _files(folder, name)]
+    drawn = ([path for ending in _ENDINGS if (path := folder / f"{name}.{ending}").exists()] for name in names)
+    files = [min(paths, key=lambda path: path.stat().st_size) for paths in drawn if paths]
     contents = {path: path.read_bytes() for path in files}
     for shrink in (_fewer_colours, lambda content: b""):
         for path in sorted(contents, key=lambda path: -len(contents[path])):
@@ -199,17 +201,11 @@ def _contrast(row: Any, title: str, family: str) -> list[Field]:
         Field(row.contrast, below=title),
         _difference(row.mean, row.low, row.high),
         _shown(row),
-        Field(_probability(row.p_better), row.p_better),
+        Field(probability_text(row.p_better), row.p_better),
         Field(MISSING if math.isnan(row.low) else p_value(row.p_holm), row.p_holm),
         Field(f"{row.n} of {row.planned}", row.n),
         Field(family, kind="why"),
     ]
-
-
-def _probability(value: float) -> str:
-    if math.isnan(value):
-        return MISSING
-    return ">0.99" if value > 0.99 else "<0.01" if value < 0.01 else f"{value:.2f}"
 
 
 def _shown(row: Any) -> Field:
@@ -240,17 +236,6 @@ def _configuration(cell: Cell) -> str:
     """Return what decides the result of a cell, seed aside, as YAML."""
     facts = cell.run.model_dump(mode="json", include={"data", "model", "options", "training"})
     return yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)
-
-
-def _files(folder: Path, name: str) -> list[Path]:
-    """Return the smaller file of each plot of this name."""
-    stems = sorted({path.stem for path in folder.glob(f"{name}*") if _belongs(path, name)})
-    candidates = [[folder / f"{stem}.{ending}" for ending in _ENDINGS] for stem in stems]
-    return [min((p for p in paths if p.exists()), key=lambda path: path.stat().st_size) for paths in candidates]
-
-
-def _belongs(path: Path, name: str) -> bool:
-    return path.suffix[1:] in _ENDINGS and (path.stem == name or path.stem.startswith(f"{name}-"))
 
 
 def _png_of(path: Path, content: bytes) -> bytes:

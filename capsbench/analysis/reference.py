@@ -28,6 +28,7 @@ from capsbench.analysis.report import summarise_provenance, write_report
 from capsbench.analysis.tables import build_tables, write_tables
 from capsbench.errors import InputError
 from capsbench.run import provenance
+from capsbench.run.finished import FINISHED
 from capsbench.run.folder import RunFolder, parse_yaml, sha256, write_whole
 from capsbench.study import Plan, load_plan
 from capsbench.study.plots import shows_images
@@ -38,7 +39,6 @@ _OF_A_RUN = (
     "parameters", "epochs", "peak_memory_mb", "data",
 )  # fmt: skip
 _HASHED = (RUNS, STUDY, AS_RUN, CORRECT, MEASURES, KEPT)
-FINISHED = ("ok", "diverged")
 _UNKNOWN = "unknown"
 
 

@@ -18,12 +18,13 @@ from capsbench.analysis.power import in_words
 from capsbench.analysis.tables import Table, build_tables
 from capsbench.analysis.tables.contrasts import contrasts_notes
 from capsbench.analysis.tables.text import MISSING, duration_text
+from capsbench.analysis.verdicts import DECIDED
+from capsbench.run.finished import FINISHED, finished
 from capsbench.run.folder import Damaged, RunFolder, write_whole
 from capsbench.study import Plan
 
 MOST_BYTES = 2_900_000  # what goes through most mail servers, and opens at once on a telephone
 _LETTERS = 12  # of a sha256 on the page
-_COMPARED = ("same", "better", "worse")
 _ON_THE_PAGE = ("contrasts",)  # tables that the page has in a form of its own
 
 
@@ -88,11 +89,7 @@ def summarise_provenance(plan: Plan, results: Path) -> dict[str, str]:
     facts: dict[str, dict[str, None]] = {}  # an ordered set per fact
     shown: dict[str, dict[str, set[str]]] = {}
     records = []
-    for run in plan.runs:
-        folder = RunFolder.of(results, run.study, run.key)
-        record = folder.sound_record()
-        if not record or record["status"] not in ("ok", "diverged") or record["digest"] != run.digest:
-            continue
+    for run, folder, record in finished(plan, results, FINISHED):
         records.append(record)
         for name, value in _facts(run.data.name, record, folder):
             if value:
@@ -156,7 +153,7 @@ def _coverage(found: list[Cell], runs: pd.DataFrame) -> dict[str, str]:
     """Say how much of the study there is: runs, published values that stand beside a result, verdicts."""
     statuses = runs["status"].value_counts().to_dict()
     beside = [cell for cell in found if cell.published is not None]
-    judged = [cell for cell in beside if cell.verdict.word in _COMPARED]
+    judged = [cell for cell in beside if cell.verdict.word in DECIDED]
     return {
         "runs": ", ".join(f"{number} {status}" for status, number in statuses.items()),
         "variants with a result": f"{sum(bool(cell.errors) for cell in found)} of {len(found)}",

@@ -14,8 +14,9 @@ from capsbench.evaluation import evaluate
 from capsbench.registry import PROTOCOLS, Options
 from capsbench.run import provenance
 from capsbench.run.device import describe, device_for
+from capsbench.run.finished import FINISHED
 from capsbench.run.folder import ABOUT, RunFolder
-from capsbench.run.load import FINISHED, configuration
+from capsbench.run.load import configuration
 from capsbench.run.record import changed_sources
 from capsbench.run.train import train
 from capsbench.study import Plan, Run, load_plan

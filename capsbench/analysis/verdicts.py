@@ -16,6 +16,7 @@ from capsbench.analysis.statistics import FEWEST, Summary, summarise
 
 Word = Literal["same", "better", "worse", "undecided", "not comparable", "not run", "no published value"]
 
+DECIDED = ("same", "better", "worse")  # of these words, those that a comparison came to
 ENDED = 0.8  # share of the planned runs below which nothing is decided
 MOST_SEEDS = 100  # beyond, "undecided" names no number of seeds
 _UNKNOWN = "how many seeds would decide is not known"

@@ -31,7 +31,6 @@ from capsbench.analysis.measures import NAME as MEASURES
 from capsbench.analysis.measures import read_measures
 from capsbench.analysis.reference import (
     AS_RUN,
-    FINISHED,
     PROVENANCE,
     RUNS,
     STUDY,
@@ -46,6 +45,7 @@ from capsbench.analysis.tables import write_tables
 from capsbench.errors import InputError
 from capsbench.registry import flat_options
 from capsbench.run.code_version import training_version
+from capsbench.run.finished import FINISHED
 from capsbench.run.folder import RunFolder, sha256
 from capsbench.run.provenance import git
 from capsbench.study import Plan, Run, load_plan

@@ -23,7 +23,7 @@ from typing import Any
 
 from capsbench.registry import DECODERS, LOSSES, MODELS, PROTOCOLS, ROUTINGS, TRANSFORMS, Options
 from capsbench.run.folder import parse_yaml
-from capsbench.study import Data, DataSet, Plan, Run, catalogue
+from capsbench.study import Data, Plan, Run, catalogue
 
 PACKAGE = Path(__file__).parents[1]
 # They carry values, messages and files, and do not change results: a run's configuration has a hash of its own.
@@ -51,13 +51,13 @@ Definition = tuple[str, str]  # module, name
 
 def training_version(run: Run) -> str:
     """Return the version of all code that decides the outcome of a training."""
-    return _with_facts(run.data, code_version("capsbench.run.train:train", *_chosen(run), *_of_data(run.data)))
+    return _with_facts(run.data, code_version("capsbench.run.train:train", *_chosen(run), *run.data.facts.functions))
 
 
 def training_sources(run: Run) -> dict[str, str]:
     """Return the files behind `training_version`, each with a hash of what it has of that code."""
     parts: dict[str, list[str]] = {}
-    for module, name in _reachable(_roots("capsbench.run.train:train", *_chosen(run), *_of_data(run.data))):
+    for module, name in _reachable(_roots("capsbench.run.train:train", *_chosen(run), *run.data.facts.functions)):
         file = _modules()[module].relative_to(PACKAGE).as_posix()
         parts.setdefault(file, []).append(_tree_hash((module, name)))
     return {file: hashlib.sha256("\n".join(sorted(parts[file])).encode()).hexdigest()[:8] for file in sorted(parts)}
@@ -66,7 +66,7 @@ def training_sources(run: Run) -> dict[str, str]:
 def evaluation_version(run: Run, protocols: Sequence[Options]) -> str:
     """Return the version of all code and options that decide the evaluations of a run under some protocols."""
     measures = [PROTOCOLS[options.name].factory for options in protocols]
-    code = code_version("capsbench.evaluation:evaluate", *measures, *_chosen(run), *_of_data(run.data))
+    code = code_version("capsbench.evaluation:evaluate", *measures, *_chosen(run), *run.data.facts.functions)
     return _with_facts(run.data, json.dumps([code, *(options.plain() for options in protocols)], sort_keys=True))
 
 
@@ -81,7 +81,7 @@ def shown_names(plan: Plan) -> str:
 
 def data_version(data: Data) -> str:
     """Return the version of all code that checks and counts a data set."""
-    return code_version("capsbench.data.prepare:prepare", *_of_data(data))
+    return code_version("capsbench.data.prepare:prepare", *data.facts.functions)
 
 
 def content_version(name: str) -> str:
@@ -101,7 +101,7 @@ def read_ahead() -> None:
     registries = (MODELS, ROUTINGS, LOSSES, DECODERS, TRANSFORMS, PROTOCOLS)
     parts: list[Callable[..., Any]] = [registry[name].factory for registry in registries for name in registry.names()]
     for facts in catalogue().values():
-        parts += _of_data_set(facts)
+        parts += facts.functions
     code_version("capsbench.run.train:train", "capsbench.evaluation:evaluate", *parts)
 
 
@@ -130,15 +130,6 @@ def _chosen(run: Run) -> list[Callable[..., Any]]:
         return [own, *(found for group in inner for found in within(group))]
 
     return within(MODELS.options(run.model)(**run.options))
-
-
-def _of_data(data: Data) -> list[Callable[..., Any]]:
-    return _of_data_set(data.facts)
-
-
-def _of_data_set(facts: DataSet) -> list[Callable[..., Any]]:
-    parts = (facts.read, facts.read_test, facts.select, facts.task)
-    return [part for part in parts if part is not None]
 
 
 def _definition(root: str | Callable[..., Any]) -> Definition:

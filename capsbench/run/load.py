@@ -23,13 +23,13 @@ from capsbench.errors import InputError
 from capsbench.models import Network, build_model, predict, predicted_classes
 from capsbench.registry import MODELS, flat_options
 from capsbench.run.checkpoint import load_tensors
+from capsbench.run.finished import FINISHED
 from capsbench.run.folder import ABOUT, RunFolder
 from capsbench.study import Data, Run, Training, catalogue
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FINISHED = ("ok", "diverged")
 _IDENTITY = ("study", "experiment", "variant", "label", "seed")
 _TRAINING = ("parameters", "epochs", "seconds", "started", "commit")
 

@@ -49,11 +49,6 @@ def read_metrics(folder: RunFolder) -> list[dict[str, Any]]:
         return [{k: float(v) if v else None for k, v in row.items()} for row in csv.DictReader(file)]
 
 
-def read_evaluations(folder: RunFolder, record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Read the results of all protocols that belong to this training of the run."""
-    return folder.read_evaluations(record)
-
-
 def flat_parameters(run: Run) -> dict[str, Any]:
     """Return what runs are filtered and compared by: study, data set, variant, seed, routing, options, protocol."""
     flat: dict[str, Any] = {

@@ -195,7 +195,7 @@ class _Seed:
             self._without = "damaged"
         self.evaluated: dict[str, dict[str, Any]] = {}
         try:
-            self.evaluated = contents.read_evaluations(self.folder, self.record) if self.record else {}
+            self.evaluated = self.folder.read_evaluations(self.record) if self.record else {}
         except Damaged as error:
             log.warning("%s", error)
             self.record, self._without = None, "damaged"

@@ -12,16 +12,7 @@ from capsbench.study.data_sets import Table
 from capsbench.study.files import refuse
 
 BuiltIn = Literal[Table, "claims", "contrasts", "test_items", "routings", "cost", "summary", "coverage"]
-BUILT_IN: tuple[str, ...] = (
-    *get_args(Table),
-    "claims",
-    "contrasts",
-    "test_items",
-    "routings",
-    "cost",
-    "summary",
-    "coverage",
-)
+BUILT_IN: tuple[str, ...] = get_args(BuiltIn)
 # columns of a user's own table that are no experiment
 FIELDS = (
     "error", "interval", "verdict", "published", "n", "parameters", "multiply_adds", "ms_per_step", "images_per_second",

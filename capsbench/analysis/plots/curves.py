@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from capsbench.analysis.plots.style import INK, Look
+from capsbench.run.finished import FINISHED
 from capsbench.run.folder import RunFolder, whole
 from capsbench.study import Plan
 
@@ -20,7 +21,7 @@ def read_curves(plan: Plan, results: Path | None, runs: pd.DataFrame) -> pd.Data
     end: empty for a run like others; else "stuck" (it never left chance) or "diverged". Empty without run folders.
     """
     frames = []
-    for row in runs[runs["status"].isin(["ok", "diverged"])].to_dict("records"):
+    for row in runs[runs["status"].isin(FINISHED)].to_dict("records"):
         folder = None if results is None else RunFolder.of(results, plan.study.name, row["key"])
         if folder is None or not folder.metrics_path.exists():
             continue

@@ -15,9 +15,8 @@ from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.plots.forest import Row, draw_forest, forest_height
 from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of
 from capsbench.analysis.plots.style import INK, QUIET, looks, styled
+from capsbench.analysis.verdicts import DECIDED
 from capsbench.study import Plan
-
-_SETTLED = ("same", "better", "worse")
 
 
 @styled
@@ -60,7 +59,7 @@ def _row(cell: Cell, color: str) -> Row:
         verdict.difference, verdict.low, verdict.high,
         points=[error - published.error for error in cell.errors.values()],
         margin=published.margin + published.rounding if comparable else 0.0,
-        filled=verdict.word in _SETTLED, color=color, quiet=not comparable,
+        filled=verdict.word in DECIDED, color=color, quiet=not comparable,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from capsbench.analysis.contrasts import (
     titles_of,
 )
 from capsbench.analysis.tables.model import Grid, Row, Table, file_names
-from capsbench.analysis.tables.text import MISSING, PRECISIONS
+from capsbench.analysis.tables.text import MISSING, PRECISIONS, probability_text
 from capsbench.study import Contrast, Plan
 
 NAME = "contrasts"
@@ -59,7 +59,7 @@ def _row(row: Any, title: str) -> Row:
     numbers = f"{_mean(row)} {_interval(row)}" if not math.isnan(row.low) else _mean(row)
     name = f"{title}: {row.contrast}" if title else row.contrast
     count = f"{row.n} of {row.planned}" + (f", {row.at_chance} at chance" if row.at_chance else "")
-    return Row((name, numbers, _probability(row.p_better), _p(row.p_holm), count, row.shows))
+    return Row((name, numbers, probability_text(row.p_better), _p(row.p_holm), count, row.shows))
 
 
 def contrasts_caption(plan: Plan) -> str:
@@ -145,12 +145,6 @@ def _interval(row: Any) -> str:
     if math.isnan(row.low):
         return MISSING
     return interval_of_difference(row.low, row.high)
-
-
-def _probability(value: float) -> str:
-    if math.isnan(value):
-        return MISSING
-    return ">0.99" if value > 0.99 else "<0.01" if value < 0.01 else f"{value:.2f}"
 
 
 def _p(value: float) -> str:

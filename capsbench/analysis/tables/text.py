@@ -47,6 +47,13 @@ def number_text(value: float, form: str) -> str:
     return MISSING if math.isnan(value) else format(value, form)
 
 
+def probability_text(value: float) -> str:
+    """Return a probability with two decimals, "<0.01" or ">0.99" where these would hide it, or "-" for nan."""
+    if math.isnan(value):
+        return MISSING
+    return ">0.99" if value > 0.99 else "<0.01" if value < 0.01 else f"{value:.2f}"
+
+
 def duration_text(seconds: float) -> str:
     """Return "2 h 1 min", "1 min 30 s", "12 s", or "-"."""
     if math.isnan(seconds):
