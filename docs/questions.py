@@ -340,9 +340,10 @@ QUESTIONS = (
         "Newer capsule networks against a ResNet-20",
         "Efficient-CapsNet has an error {efficient@mnist<} points lower on MNIST; on smallNORB its error is "
         "{efficient@smallnorb>} points higher as its authors have it, and {relu@smallnorb<} lower with batch norm and "
-        "ReLU, tried after that; its multiply-adds are four times those of the ResNet-20. That of the self-routing "
-        "CapsNet is {self@smallnorb<} points lower on smallNORB than that of a ResNet-20 as wide as its features. The "
-        "ResNet-20 has about half the parameters in each of these.",
+        "ReLU, tried after that; on affine digits it is {efficient@affnist-generated>} points higher. It has four to "
+        "five times the multiply-adds of the ResNet-20. The error of the self-routing CapsNet is {self@smallnorb<} "
+        "points lower on smallNORB than that of a ResNet-20 as wide as its features. The ResNet-20 has 0.4 to 0.5 "
+        "times the parameters in these.",
         {
             "efficient": Contrast(
                 "cpu", "Efficient-CapsNet against a ResNet-20 of less than half its size", "Efficient-CapsNet"
