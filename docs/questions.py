@@ -215,8 +215,9 @@ QUESTIONS = (
         },
         more="Each under its paper's loss, EM's error is {own@mnist<?} points lower on MNIST, which does not hold "
         "after Holm's correction but does at ten times our inverse temperature ({hot@mnist<}), and after 30 epochs "
-        "{own_long@smallnorb>} higher on smallNORB. After 15 epochs neither difference on smallNORB holds. Where "
-        "EM is ahead on smallNORB is in [an experiment of its own](surprises.md#em-routing-on-objects-that-it-has-seen).",
+        "{own_long@smallnorb>} higher on smallNORB. After 15 epochs neither difference on smallNORB holds. The "
+        "images of objects that both have seen are in [an experiment of their "
+        "own](surprises.md#em-routing-on-objects-that-it-has-seen).",
         also="{spread@smallnorb>?} {own@smallnorb>?} {hot@smallnorb>?}",
     ),
     Question(
