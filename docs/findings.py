@@ -150,7 +150,8 @@ NOTES = {  # below the summary
         "MultiMNIST has 36.7 %, the others 26.3 to 29.5, because of batch norm's running statistics. Images of "
         "MultiMNIST and affine digits are larger than those of MNIST, and so are most networks for them: runs.csv has "
         "their sizes. On affine digits one iteration of dynamic routing is the run of uniform routing, the same "
-        "computation. Efficient-CapsNet has batch norm and ReLU on MNIST, instance norm and leaky ReLU on smallNORB, "
+        "computation. Efficient-CapsNet has batch norm and ReLU on MNIST and affine digits, instance norm and leaky "
+        "ReLU on smallNORB, "
         "as its authors have it."
     ),
     "fair": "Mean ± standard deviation over five seeds, or n where it is given.",
