@@ -164,8 +164,8 @@ QUESTIONS = (
         "and, after 30 epochs, {spread_long@smallnorb>} higher on smallNORB, whose test shows new objects; on other "
         "images of the objects of training it is 0.49 to 1.16 lower (not a declared contrast). On MultiMNIST, both "
         "with decoder and margin loss, EM's error is {pairs@multimnist>} points higher with two iterations, and "
-        "{thrice@multimnist>} with three, than that of dynamic routing with three; at ten times our inverse temperature no difference was "
-        "shown with two {warm@multimnist=} or three {thrice_warm@multimnist=}.",
+        "{thrice@multimnist>} with three, than that of dynamic routing with three; at ten times our inverse "
+        "temperature no difference was shown with two {warm@multimnist=} or three {thrice_warm@multimnist=}.",
         {
             "own": Contrast(
                 "cpu",
