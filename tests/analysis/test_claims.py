@@ -111,7 +111,7 @@ def test_the_claims_of_a_study_are_corrected_together(make_plan, write_run, resu
     assert set(found) == {LOWER, "S17-cnn-mnist"}
     assert found[LOWER].found["high"] < 0
     assert found[LOWER].found["p_holm"] == pytest.approx(2 * alone)
-    assert all(word in found[LOWER].reason for word in ("Holm", "2 claims", "p = 0.0"))
+    assert all(word in found[LOWER].reason for word in ("Holm", "2 tests", "p = 0.0"))
     assert found["S17-cnn-mnist"].verdict == "undecided"
 
 

@@ -241,13 +241,13 @@ def test_all_blocks_of_the_repository_are_fresh(capsys):
 
 
 def test_contrasts_are_bold_where_their_interval_and_holm_leave_out_zero(reference):
-    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial\n"
+    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial,at_chance\n"
     (reference / "tiny/tables/contrasts.csv").write_text(
         columns
-        + "a,one,mnist,x against y,5,-1.0,-1.5,-0.5,0.01,lower,\n"
-        + "a,one,mnist,x against z,5,-1.0,-1.9,-0.1,0.06,not shown,\n"
-        + "a,two,smallnorb,x against y,5,0.2,-0.5,0.9,0.9,no difference,smallNORB (JPEG-75 copy): a.mat: md5 1\n"
-        + "b,one,mnist,u against v,2,0.2,,,,too few seeds,\n"
+        + "a,one,mnist,x against y,5,-1.0,-1.5,-0.5,0.01,lower,,0\n"
+        + "a,one,mnist,x against z,5,-1.0,-1.9,-0.1,0.06,not shown,,0\n"
+        + "a,two,smallnorb,x against y,5,0.2,-0.5,0.9,0.9,no difference,smallNORB (JPEG-75 copy): a.mat: md5 1,0\n"
+        + "b,one,mnist,u against v,2,0.2,,,,too few seeds,,0\n"
     )
     text = generate.contrasts(reference, "tiny", "a")
     assert "| error of the first minus that of the second | MNIST | smallNORB (JPEG-75 copy) |" in text

@@ -117,16 +117,13 @@ def edit(project, name, old, new):
     path.write_text(text.replace(old, new))
 
 
-REDRAWN = {"tables": 1, "study_report": 1, "all": 1}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "old", "new", "planned"),
     [
         ("analysis/collect.py", 'max(record["seconds"], 1e-9)', 'max(record["seconds"], 1e-8)', REPORT),
         ("analysis/report.html.j2", "<h2>provenance</h2>", "<h2>Provenance</h2>", {"study_report": 1, "all": 1}),
-        ("analysis/published.yaml", 'printed: "0.39"', 'printed: "0.38"', REDRAWN),
+        ("analysis/published.yaml", 'printed: "0.39"', 'printed: "0.38"', REPORT),
         ("evaluation/accuracy.py", "100 * errors / images", "101 * errors / images", {"evaluate": 2, **REPORT}),
         ("losses.py", "(1 - targets) * (lengths", "(2 - targets) * (lengths", {"train": 1, "evaluate": 1, **REPORT}),
         ("losses.py", "torch.ones_like(costs)", "2 * torch.ones_like(costs)", {}),  # of a loss that no run uses
