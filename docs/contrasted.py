@@ -23,7 +23,7 @@ def contrasts(reference: Path, study: str, *families: str) -> str:
 
 def contrast_rows(reference: Path, study: str, *families: str) -> str:
     """Return the table of `contrasts`, with remarks on single rows below it."""
-    shown = _chosen(reference, study, families)
+    shown = chosen(reference, study, families)
     columns = _titles(shown)
     rows = [["error of the first minus that of the second", *columns.values()]]
     for contrast, cells in shown.groupby("contrast", sort=False):
@@ -41,7 +41,7 @@ def contrast_rows(reference: Path, study: str, *families: str) -> str:
 
 def contrasts_note(reference: Path, study: str, *families: str) -> str:
     """Say how the rows of `contrast_rows` are to be read."""
-    shown = _chosen(reference, study, families)
+    shown = chosen(reference, study, families)
     plan = load_plan(reference / study / "study.yaml")
     return (
         f"Points of test error, negative where the first is better: mean over {_seeds(shown)} seeds paired, with 95 % "
@@ -50,7 +50,8 @@ def contrasts_note(reference: Path, study: str, *families: str) -> str:
     )
 
 
-def _chosen(reference: Path, study: str, families: tuple[str, ...]) -> pd.DataFrame:
+def chosen(reference: Path, study: str, families: tuple[str, ...]) -> pd.DataFrame:
+    """Return the contrasts of some families, of all where none is named. Raises ValueError for an unknown one."""
     found = read_contrasts(reference, study)
     if missing := set(families) - set(found["family"]):
         raise ValueError(f"no family of contrasts {sorted(missing)[0]}")

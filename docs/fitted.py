@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from contrasted import read_contrasts
+from contrasted import chosen
 from findings import data_title, last_epochs, read_runs, table
 
 from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
@@ -28,15 +28,12 @@ def fit(reference: Path, study: str, *families: str) -> str:
     Raises:
         ValueError: the study has no such family.
     """
-    found = read_contrasts(reference, study)
-    if missing := set(families) - set(found["family"]):
-        raise ValueError(f"no family of contrasts {sorted(missing)[0]}")
+    compared = chosen(reference, study, families).to_dict("records")
     runs = _errors(reference, study)
-    chosen = found[found["family"].isin(families)].to_dict("records")
-    cells = [{part: _difference(runs, row, part) for part in PARTS} for row in chosen]
+    cells = [{part: _difference(runs, row, part) for part in PARTS} for row in compared]
     parts = [part for part in PARTS if any(cell[part] for cell in cells)]
     rows = [["error of the first minus that of the second", "data", *(PARTS[part] for part in parts)]]
-    for row, cell in zip(chosen, cells, strict=True):
+    for row, cell in zip(compared, cells, strict=True):
         title = data_title(runs, row["experiment"])
         rows.append([row["contrast"], title, *(cell[part] for part in parts)])
     return (
