@@ -210,7 +210,9 @@ def evaluate_run(study: str, key: str | None, names: tuple[str, ...], results: P
             if not names and name != "accuracy":
                 continue
             text = f"test error {found['error']:.2f} %" if name == "accuracy" and found["status"] == "ok" else ""
-            log.info(f"{run.key}  {text or _headline(name, found)}")
+            # dozens of lines per study, which hide its errors
+            detail = found["status"] == "not applicable" or (name != "accuracy" and "accuracy" in names)
+            log.info(f"{run.key}  {text or _headline(name, found)}", extra={"detail": detail})
 
 
 def _trained(plan: "Plan", results: Path) -> "list[Run]":

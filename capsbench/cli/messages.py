@@ -39,6 +39,7 @@ class Session:
         except OSError as error:
             problem = "nobody reads from this FIFO" if error.errno == errno.ENXIO else error.strerror
             raise InputError(f"--log {path}: cannot be written: {problem}") from None
+        self.handlers[0].addFilter(lambda record: not getattr(record, "detail", False))
         self.handlers.append(handler)
         log.addHandler(handler)
 
@@ -63,7 +64,8 @@ class Session:
 class _Terminal(logging.Handler):
     """Prints messages to stdout, errors to stderr, whatever these are at the time.
 
-    A message with the attribute `passing` is one that the next replaces: on a terminal it has no line of its own.
+    A message with the attribute `passing` is one that the next replaces: on a terminal it has no line of its own. One
+    with the attribute `detail` is left to the file where there is one.
     """
 
     def emit(self, record: logging.LogRecord) -> None:

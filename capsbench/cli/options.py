@@ -54,7 +54,7 @@ def common_options(function: Function) -> Function:
     )
     log_file = click.option(
         "--log", type=click.Path(path_type=Path), metavar="FILE", is_eager=True, expose_value=False,
-        callback=_set_log, help="Add all messages to FILE too.",
+        callback=_set_log, help="Add all messages to FILE too; details are there alone.",
     )  # fmt: skip
     return log_file(debug(function))
 

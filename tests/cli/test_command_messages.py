@@ -43,6 +43,18 @@ def test_messages_of_library_modules_are_shown_and_errors_go_to_stderr(capsys, m
     assert capsys.readouterr() == ("half of 100 % is 50\nslow\n", "wrong\ncapsbench: the end\n")
 
 
+def test_details_are_on_the_terminal_where_there_is_no_file(capsys, monkeypatch):
+    def speak(study: str):
+        cli.log.info(study, extra={"detail": True})
+        raise cli.InputError("the end")
+
+    monkeypatch.setattr(cli, "load_study", speak)
+    for arguments, out in (([], "small\n"), (["--log", "a.log"], "")):
+        main(["config", "show", "small", *arguments])
+        assert capsys.readouterr().out == out
+    assert Path("a.log").read_text() == "small\ncapsbench: the end\n"
+
+
 def test_nothing_of_a_call_is_left_in_logging():
     logger = logging.getLogger("capsbench")
     before = (list(logger.handlers), logger.level, logger.propagate)

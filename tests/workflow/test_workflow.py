@@ -39,6 +39,13 @@ def test_a_study_shows_its_progress_and_ends_with_a_summary(finished):
     assert max(map(len, end[end.index("network") : end.index("2 of 2 runs")].splitlines())) <= 100
 
 
+def test_protocols_that_ask_nothing_of_the_network_are_in_the_log_alone(finished):
+    assert len(re.findall(r"^digits/(?:caps|cnn)/seed0  ", finished.said, re.M)) == 2  # the test errors
+    log = (finished.path / "results/tiny/logs/evaluate/digits/cnn/seed0.log").read_text()
+    assert "digits/cnn/seed0  familiar: not applicable: digits has no familiar test" in log
+    assert re.search(r"^digits/cnn/seed0  test error \d", log, re.M)
+
+
 def test_only_the_runs_say_how_far_a_study_is(finished):
     for of_snakemake in ("Select jobs", "Execute ", "Finished job", "steps (", "Using shell"):
         assert of_snakemake not in finished.said
