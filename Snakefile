@@ -109,11 +109,11 @@ rule all:
         rules.study_report.output,
 
 
-# The MLflow store is a view of the run folders: a study does not fail with it. The tables come last, on the
-# terminal, with the cells that failed marked as such.
-FINALE = (
-    f"capsbench track {shlex.quote(STUDY_FILE)}; " if PLAN.study.tracking else ""
-) + f"capsbench tables {shlex.quote(STUDY_FILE)}"
+# The tables are made again for the terminal, with the cells that failed marked as such. The MLflow store is a view of
+# the run folders: a study does not fail with it.
+FINALE = f"capsbench tables {shlex.quote(STUDY_FILE)} --log {STUDY}/logs/tables.log"
+if PLAN.study.tracking:
+    FINALE += f"; made=$?; capsbench track {shlex.quote(STUDY_FILE)}; (exit $made)"
 FINALE = FINALE.replace("{", "{{").replace(
     "}", "}}"
 )  # shell() fills in what is in braces

@@ -68,9 +68,41 @@ def conclusion(plan: Plan, runs: pd.DataFrame, measures: Measures | None = None)
 
 def findings(plan: Plan, runs: pd.DataFrame, measures: Measures | None = None) -> list[Finding]:
     """Return the sentences of `conclusion` in parts; those about contrasts are left out where there are none."""
-    there, titles = cells(plan, runs), titles_of(plan)
+    there = cells(plan, runs)
+    of_papers = _of_papers(there, claims_of(plan, runs, there, measures or {}), titles_of(plan))
+    return [*findings_of_contrasts(plan, runs), *of_papers]
+
+
+def findings_of_contrasts(
+    plan: Plan, runs: pd.DataFrame, most: int = MOST_ITEMS, where: str = "below"
+) -> Iterable[Finding]:
+    """Give the sentences about contrasts; each lists so many of them, and says where the others are."""
+    titles = titles_of(plan)
     table = compare(contrasts_of_begun(plan, runs), runs)
-    return [*_of_contrasts(table, titles), *_of_papers(there, claims_of(plan, runs, there, measures or {}), titles)]
+    rows = list(table.itertuples())
+    if not rows:
+        return
+    few = [row for row in rows if row.n < FEWEST]
+    if len(few) == len(rows):
+        yield Finding(f"Nothing can be said yet: {_of(0, rows)} have results of {FEWEST} seeds on both sides")
+        return
+    shown = [row for row in rows if row.n >= FEWEST and is_shown(row)]
+    stuck = [row for row in rows if row.n >= FEWEST and row.at_chance]
+    rest = [row for row in rows if row.n >= FEWEST and not row.at_chance and not is_shown(row)]
+    names = {row.Index: _name(row, titles, table) for row in rows}
+    if shown:
+        heading = f"A difference in test error was shown in {_of(len(shown), rows)}, {_correction(rows)}"
+        yield _listed(heading, [f"{names[row.Index]}: {row.shows}" for row in shown], most=most, where=where)
+    if stuck:
+        heading = f"In {_of(len(stuck), rows)} a variant stayed at chance in some seeds"
+        heading += ", so that the difference says nothing of networks that learn"
+        yield _listed(heading, [f"{names[row.Index]}: {_stuck(row)}" for row in stuck], most=most, where=where)
+    if rest:
+        heading = f"No difference was shown in {_of(len(rest), rows)} (error of the first minus that of the second)"
+        yield _listed(heading, [f"{names[row.Index]}: {_not_shown(row)}" for row in rest], most=most, where=where)
+    if few:
+        heading = f"Nothing can be said yet of {_of(len(few), rows)}: fewer than {FEWEST} seeds have both results"
+        yield Finding(heading)
 
 
 def scope(plan: Plan, runs: pd.DataFrame) -> str:
@@ -103,33 +135,6 @@ def _trained_on(plan: Plan, runs: pd.DataFrame, experiment: str) -> str:
 def _range(values: Iterable[int]) -> str:
     found = sorted(set(values))
     return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
-
-
-def _of_contrasts(table: pd.DataFrame, titles: Mapping[str, str]) -> Iterable[Finding]:
-    rows = list(table.itertuples())
-    if not rows:
-        return
-    few = [row for row in rows if row.n < FEWEST]
-    if len(few) == len(rows):
-        yield Finding(f"Nothing can be said yet: {_of(0, rows)} have results of {FEWEST} seeds on both sides")
-        return
-    shown = [row for row in rows if row.n >= FEWEST and is_shown(row)]
-    stuck = [row for row in rows if row.n >= FEWEST and row.at_chance]
-    rest = [row for row in rows if row.n >= FEWEST and not row.at_chance and not is_shown(row)]
-    names = {row.Index: _name(row, titles, table) for row in rows}
-    if shown:
-        heading = f"A difference in test error was shown in {_of(len(shown), rows)}, {_correction(rows)}"
-        yield _listed(heading, [f"{names[row.Index]}: {row.shows}" for row in shown])
-    if stuck:
-        heading = f"In {_of(len(stuck), rows)} a variant stayed at chance in some seeds"
-        heading += ", so that the difference says nothing of networks that learn"
-        yield _listed(heading, [f"{names[row.Index]}: {_stuck(row)}" for row in stuck])
-    if rest:
-        heading = f"No difference was shown in {_of(len(rest), rows)} (error of the first minus that of the second)"
-        yield _listed(heading, [f"{names[row.Index]}: {_not_shown(row)}" for row in rest])
-    if few:
-        heading = f"Nothing can be said yet of {_of(len(few), rows)}: fewer than {FEWEST} seeds have both results"
-        yield Finding(heading)
 
 
 def _correction(rows: Sequence[Any]) -> str:
@@ -242,10 +247,12 @@ def _because(cell: Cell) -> str:
     return f": {cell.verdict.reason}" if cell.verdict.reason else ""
 
 
-def _listed(heading: str, lines: Sequence[str], kind: str = "") -> Finding:
-    rest = len(lines) - MOST_ITEMS
-    more = f"{rest} more{' ' + kind if kind else ''} below" if rest > 0 else ""
-    return Finding(heading, tuple(lines[:MOST_ITEMS]), more)
+def _listed(
+    heading: str, lines: Sequence[str], kind: str = "", most: int = MOST_ITEMS, where: str = "below"
+) -> Finding:
+    rest = len(lines) - most
+    more = f"{rest} more{' ' + kind if kind else ''} {where}" if rest > 0 else ""
+    return Finding(heading, tuple(lines[:most]), more)
 
 
 def _name(row: Any, titles: Mapping[str, str], table: pd.DataFrame) -> str:

@@ -262,13 +262,14 @@ def track(study: str, models: bool, results: Path) -> None:
     """
     from capsbench.run.owner import check_owner
     from capsbench.run.store import without_passwords
-    from capsbench.run.tracking import store_uri, track_study
+    from capsbench.run.tracking import store_uri, study_page, track_study
 
     plan = load_study(study)
     check_owner(plan, results)
     uri = without_passwords(store_uri(results))
     try:
         counts = track_study(plan, results, models=models)
+        page = study_page(plan.study.name, results)
     except InputError:  # of a run, or of what was done to the store: it says what to do
         raise
     except Exception as error:  # any store, any failure: one line
@@ -276,6 +277,7 @@ def track(study: str, models: bool, results: Path) -> None:
         hint = "; if the file is damaged, move it away and run this again" if uri.startswith("sqlite") else ""
         raise RunError(f"the MLflow store {uri} fails: {without_passwords(first)[:300]}{hint}") from error
     log.info(f"{uri}: {', '.join(f'{number} {outcome}' for outcome, number in sorted(counts.items()))}")
+    log.info(page if uri.startswith("http") else f"'make ui', then {page}")
 
 
 for command in (status, plan_runs, reproduce, redo, clean):
@@ -302,7 +304,7 @@ def tables(study: str | None, results: Path, file: Path | None) -> None:
     if file is None:
         write_runs(runs, folder / "runs.csv")
     for name, paths in redraw_tables(plan, runs, folder, source).items():
-        log.info(f"{name}: {', '.join(map(str, paths))}")
+        log.info(f"{name}: {', '.join(map(str, paths))}", extra={"detail": True})
     command = "" if file is None else f"capsbench report --runs {file}"
     log.info(f"\n{terminal_summary(plan, runs, folder / 'report.html', command)}")
 

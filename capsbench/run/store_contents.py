@@ -239,8 +239,13 @@ def view_links(experiment_id: str, views: Mapping[str, str]) -> str:
         key = tag.removeprefix(_VIEW_TAG)
         if key.startswith(VIEW_PREFIX + _TEST_ERRORS):
             name = json.loads(value)["name"]
-            links.append(f"[{name}](#/experiments/{experiment_id}/runs?viewStateShareKey={key})")
+            links.append(f"[{name}]({runs_page(experiment_id)}&viewStateShareKey={key})")
     return ", ".join(links)
+
+
+def runs_page(experiment_id: str) -> str:
+    """Return the address of an experiment's runs within the UI, which shows pages for language models otherwise."""
+    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
 
 
 def search_for(axis: str, name: str) -> str:

@@ -23,7 +23,7 @@ from capsbench.run.store import Store, cell_key, load_mlflow, milliseconds, stor
 from capsbench.run.store_contents import read_metrics
 from capsbench.study import Plan, Run
 
-__all__ = ["Store", "Tracker", "read_metrics", "store_uri", "track_study"]
+__all__ = ["Store", "Tracker", "read_metrics", "store_uri", "study_page", "track_study"]
 
 log = logging.getLogger(__name__)
 
@@ -167,6 +167,13 @@ def _track(plan: Plan, results: Path, models: bool) -> dict[str, int]:
     _track_files(store, plan, [entry for entry in found if entry.data.tags.get("kind") == "study"])
     store.describe_study(plan.study.name, contents.study_note(plan), contents.saved_views(plan))
     return counts
+
+
+def study_page(study: str, results: Path) -> str:
+    """Return the address of a study's runs: on its server, or where `make ui` serves a store that is none."""
+    store = Store(results)
+    server = store.uri if store.uri.startswith("http") else "http://127.0.0.1:5000"
+    return f"{without_passwords(server).rstrip('/')}/{contents.runs_page(store.experiment(study))}"
 
 
 def _left(found: Sequence[Any], here: Path) -> list[Any]:

@@ -237,7 +237,7 @@ def test_study_and_variants_are_described(filled, results):
     experiment = client_of(results).get_experiment_by_name("small")
     assert "Is *EM* better?" in experiment.tags["mlflow.note.content"]
     view = "capsbench-test-errors-digits"
-    link = f"(#/experiments/{experiment.experiment_id}/runs?viewStateShareKey={view})"
+    link = f"(#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={view})"
     assert link in experiment.tags["mlflow.note.content"]
     assert f"mlflow.sharedViewState.{view}" in experiment.tags
     assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"

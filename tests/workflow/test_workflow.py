@@ -33,9 +33,11 @@ def test_a_study_leaves_what_the_house_promises(finished):
 def test_a_study_shows_its_progress_and_ends_with_a_summary(finished):
     assert "of 2 runs, " in finished.said
     assert "epoch 1/1  loss" in finished.said
-    end = finished.said[finished.said.index("results/tiny/tables/sabour-table1.md") :]
+    end = finished.said[finished.said.index("digits: handwritten digits") :]
     assert "2 of 2 runs have a result" in end
     assert "results/tiny/report.html" in end
+    page = "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning"
+    assert re.search(rf"/results/mlflow.db: 2 written\n'make ui', then {re.escape(page)}\n", end)
     assert max(map(len, end[end.index("network") : end.index("2 of 2 runs")].splitlines())) <= 100
 
 

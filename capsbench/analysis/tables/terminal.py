@@ -1,24 +1,29 @@
-"""What a study came to, as a table for the terminal."""
+"""What a study came to, as tables and sentences for the terminal."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from capsbench.analysis.cells import Cell, cells
+from capsbench.analysis.conclusion import findings_of_contrasts
 from capsbench.analysis.tables.overview import headings
 from capsbench.analysis.tables.source import Source
 from capsbench.analysis.tables.text import MISSING, count_text, error_text, interval_text
 from capsbench.study import Plan
 
 WIDTH = 100
+MOST_CONTRASTS = 12  # that a sentence lists; the page has the others
 _SHORTEST = 22  # label
 _HEADS = ("network", "error (%)", "verdict", "n")
 
 
 def terminal_summary(plan: Plan, runs: pd.DataFrame, page: Path | None = None, command: str = "") -> str:
-    """Return a table per experiment, at most 100 columns wide: label, error, verdict, runs; and where the page is.
+    """Return a table per experiment (label, error, verdict, runs), what contrasts show, and where the page is.
+
+    Lines are at most 100 columns wide, but for that with the page.
 
     Args:
         plan: the study.
@@ -34,8 +39,13 @@ def terminal_summary(plan: Plan, runs: pd.DataFrame, page: Path | None = None, c
     for name, each in rows.items():
         title = heads[name] if heads[name] == name else f"{name}: {heads[name]}"
         lines += ["", _short(title, WIDTH), _line(_HEADS, widths), *(_line(row, widths) for row in each)]
+    for found in findings_of_contrasts(plan, runs, MOST_CONTRASTS, "on the page"):
+        items = [*found.items, found.more] if found.more else found.items
+        lines += ["", *textwrap.wrap(f"{found.heading}{':' if items else '.'}", WIDTH)]
+        for item in items:
+            lines += textwrap.wrap(item, WIDTH, initial_indent="- ", subsequent_indent="  ")
     ended = sum(len(cell.errors) for cell in there)
-    lines += ["", f"{ended} of {len(plan.runs)} runs have a result. What was shown, and how to read it:"]
+    lines += ["", f"{ended} of {len(plan.runs)} runs have a result. All results, and how to read them:"]
     page = page or Path("results") / plan.study.name / "report.html"
     command = command or f"capsbench report {plan.path}"
     lines.append(str(page) if page.exists() else f"no page yet; '{command}' writes {page}")

@@ -199,3 +199,21 @@ def test_the_terminal_has_a_table_of_at_most_100_columns(make_plan, write_run, r
     assert said.splitlines()[-1].startswith("no page yet; 'capsbench report --runs kept/runs.csv' writes ")
     (page := results / "page.html").touch()
     assert terminal_summary(plan, collect(plan, results), page).splitlines()[-1] == str(page)
+
+
+def test_the_terminal_says_what_contrasts_show(make_plan, write_run, results, monkeypatch):
+    named = "contrasts:\n  few:\n"
+    named += "    - {a: caps-iterations3, b: caps-iterations1, experiment: digits, name: three against one}\n"
+    named += "    - {a: cnn, b: caps-iterations1, experiment: digits, name: CNN against one}\n"
+    plan = make_plan(named + SMALL)
+    errors = {"digits/caps-iterations3": [6.0, 6.05, 6.2], "digits/cnn": [8.9, 9.2, 9.1]}
+    for run in plan.runs:
+        write_run(run, error=errors.get(run.key.rsplit("/", 1)[0], [9.0, 9.1, 9.2])[run.seed])
+    said = terminal_summary(plan, runs := collect(plan, results))
+    shown = said.index("A difference in test error was shown in 1 of 2 contrasts")
+    rest = said.index("No difference was shown in 1 of 2 contrasts")
+    assert said.index("digits: ") < shown < said.index("- three against one: error of the first lower by") < rest
+    assert rest < said.index("- CNN against one: between ") < said.index("runs have a result")
+    assert max(map(len, said.splitlines()[:-1])) <= 100
+    monkeypatch.setattr("capsbench.analysis.tables.terminal.MOST_CONTRASTS", 0)
+    assert "- 1 more on the page\n" in terminal_summary(plan, runs)
