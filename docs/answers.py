@@ -14,8 +14,9 @@ import pandas as pd
 from at_test import one_iteration_at_test
 from contrasted import is_shown, is_uncorrected, read_contrasts
 from findings import named
+from fitted import on_validation_images
 from PIL import Image, PngImagePlugin
-from questions import AT_TEST, QUESTIONS, Contrast, Question
+from questions import AT_TEST, ON_VALIDATION, QUESTIONS, Contrast, Question
 
 from capsbench.analysis.contrasts import digits_for, interval_of_difference
 from capsbench.analysis.measures import NAME as MEASURES
@@ -72,7 +73,7 @@ def draw_answers(reference: Path, picture: Path, check: bool) -> bool:
 
 
 def _read(reference: Path) -> dict[str, pd.DataFrame]:
-    """Return the contrasts of all studies that the questions name, and those between one iteration and more at test."""
+    """Return the contrasts of all studies that the questions name, with those at test and on validation images."""
     studies = {contrast.study for question in QUESTIONS for contrast in question.contrasts.values()}
     found = {}
     for study in sorted(studies):
@@ -81,6 +82,10 @@ def _read(reference: Path) -> dict[str, pd.DataFrame]:
             at_test = one_iteration_at_test(reference, study)
             at_test = at_test.assign(contrast=at_test["contrast"] + AT_TEST)
             found[study] = pd.concat([found[study], at_test], ignore_index=True)
+        if any(of.study == study and of.name.endswith(ON_VALIDATION) for q in QUESTIONS for of in q.contrasts.values()):
+            validated = on_validation_images(reference, study)
+            validated = validated.assign(contrast=validated["contrast"] + ON_VALIDATION)
+            found[study] = pd.concat([found[study], validated], ignore_index=True)
     return found
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from contrasted import chosen
+from contrasted import chosen, read_contrasts
 from findings import data_title, last_epochs, read_runs, table
 
 from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
-from capsbench.analysis.statistics import FEWEST, summarise_pairs
+from capsbench.analysis.statistics import FEWEST, PairedSummary, summarise_pairs
 
 PARTS = {  # column -> what a table calls it
     "train": "in training",
@@ -30,7 +30,7 @@ def fit(reference: Path, study: str, *families: str) -> str:
     """
     compared = chosen(reference, study, families).to_dict("records")
     runs = _errors(reference, study)
-    cells = [{part: _difference(runs, row, part) for part in PARTS} for row in compared]
+    cells = [{part: _text(_difference(runs, row, part)) for part in PARTS} for row in compared]
     parts = [part for part in PARTS if any(cell[part] for cell in cells)]
     rows = [["error of the first minus that of the second", "data", *(PARTS[part] for part in parts)]]
     for row, cell in zip(compared, cells, strict=True):
@@ -41,6 +41,22 @@ def fit(reference: Path, study: str, *families: str) -> str:
         "t interval, not corrected for the number of rows. In training: in the last epoch, counted batch by batch "
         "while the weights change."
     )
+
+
+def on_validation_images(reference: Path, study: str) -> pd.DataFrame:
+    """Return the contrasts of a study on validation images in place of the test, for those that have them.
+
+    Returns:
+        Rows as those of contrasts.csv. None was declared, so `p_holm` is not corrected; `differences` by seed are
+        left out.
+    """
+    runs, rows = _errors(reference, study), []
+    for row in read_contrasts(reference, study).to_dict("records"):
+        found = _difference(runs, row, "validation")
+        if found.n >= FEWEST:
+            ends = {"mean": found.mean, "low": found.low, "high": found.high, "p_holm": found.p}
+            rows.append({**row, **ends, "n": found.n, "differences": ""})
+    return pd.DataFrame(rows)
 
 
 def _errors(reference: Path, study: str) -> pd.DataFrame:
@@ -54,12 +70,16 @@ def _errors(reference: Path, study: str) -> pd.DataFrame:
     return runs.assign(**found, familiar=familiar, test=runs["test_error"])
 
 
-def _difference(runs: pd.DataFrame, row: dict[str, Any], part: str) -> str:
-    """Return mean and interval of a part's difference over the seeds that both have; empty where they are too few."""
+def _difference(runs: pd.DataFrame, row: dict[str, Any], part: str) -> PairedSummary:
+    """Compare the errors of a part over the seeds that both networks of a contrast have."""
     here = runs[runs["experiment"] == row["experiment"]].set_index("seed")
     first, second = (here.loc[here["variant"] == row[side], part] for side in ("a", "b"))
     both = pd.concat([first, second], axis=1, keys=["a", "b"]).dropna()
-    found = summarise_pairs(list(both["a"]), list(both["b"]))
+    return summarise_pairs(list(both["a"]), list(both["b"]))
+
+
+def _text(found: PairedSummary) -> str:
+    """Return mean and interval of a difference; empty where it has too few seeds."""
     if found.n < FEWEST:
         return ""
     if found.identical:

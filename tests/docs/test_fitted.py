@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 
-from fitted import fit  # noqa: E402
+from fitted import fit, on_validation_images  # noqa: E402
 
 HEAD = "experiment,data_set,variant,seed,status,key,test_error,familiar_error,unofficial\n"
 LINE = "| a against b | MNIST |"
@@ -69,3 +69,13 @@ def test_a_part_that_two_seeds_have_is_left_out(reference):
 def test_an_unknown_family_is_refused(reference):
     with pytest.raises(ValueError, match="no family of contrasts two"):
         fit(reference, "tiny", "one", "two")
+
+
+def test_contrasts_on_validation_images_are_of_those_alone_and_not_corrected(reference):
+    folder = reference / "tiny"
+    assert on_validation_images(reference, "tiny").empty
+    metrics(folder, ("a", "b"), validation_accuracy=lambda v, seed: 0.8 if v == "b" else 0.9 + seed / 100)
+    [row] = on_validation_images(reference, "tiny").to_dict("records")
+    assert (row["contrast"], row["n"], round(row["mean"], 6)) == ("a against b", 3, -11.0)
+    assert (round(row["low"], 2), round(row["high"], 2)) == (-13.48, -8.52)
+    assert 0.002 < row["p_holm"] < 0.003  # t = 11 / (1 / √3) = 19.05 with two degrees of freedom
