@@ -90,7 +90,7 @@ def _read(reference: Path) -> dict[str, pd.DataFrame]:
 
 
 def _answer(question: Question, found: dict[str, pd.DataFrame], brief: bool) -> str:
-    """Return the answer with its places filled; all places of the question are checked, printed or not."""
+    """Return the answer with its places filled, and a list below it; all places are checked, printed or not."""
 
     def filled(place: re.Match[str]) -> str:
         contrast = question.contrasts[place["key"]]
@@ -105,7 +105,7 @@ def _answer(question: Question, found: dict[str, pd.DataFrame], brief: bool) -> 
         return interval_of_difference(row["low"], row["high"]) if shows == "=" else _range(row)
 
     answer, more, _ = (PLACE.sub(filled, text) for text in (question.answer, question.more, question.also))
-    return answer if brief or not more else f"{answer} {more}"
+    return answer if brief else answer + "".join(f"\n    - {line}" for line in more.splitlines())
 
 
 def _find(found: dict[str, pd.DataFrame], contrast: Contrast, data: str) -> Any:

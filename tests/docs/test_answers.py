@@ -50,9 +50,9 @@ def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
 
 
 def test_a_brief_answer_leaves_out_what_comes_after_it(reference, monkeypatch):
-    ask(monkeypatch, "By {higher@mnist>}.", more="Else {none@mnist=}.")
+    ask(monkeypatch, "By {higher@mnist>}.", more="Else {none@mnist=}.\nEnd.")
     assert answers.answers(reference, "tiny", "brief") == "- **Why?** By 0.50 to 1.50."
-    assert answers.answers(reference, "tiny") == "- **Why?** By 0.50 to 1.50. Else [−0.40, +0.60]."
+    assert answers.answers(reference, "tiny") == "- **Why?** By 0.50 to 1.50.\n    - Else [−0.40, +0.60].\n    - End."
 
 
 @pytest.mark.parametrize(
