@@ -84,10 +84,9 @@ SUMMARY = {
         "CapsNet, sparse routing": _both("capsnet_routings-sparse", affine="capsnet_routings-sparse"),
         "CapsNet, sparse routing, decoder": {"multimnist": "capsnet_routings_pairs-sparse"},
         "CapsNet, self-routing": _both("capsnet_self", affine="capsnet_self"),
-        "matrix capsules, EM routing": _both("matrix_capsnet"),
+        "matrix capsules, EM routing": _both("matrix_capsnet", affine="matrix_capsnet"),
         "Efficient-CapsNet": {
-            "mnist": "efficient_capsnet",
-            "affnist-generated": "efficient_capsnet",
+            **dict.fromkeys(("mnist", "multimnist", "affnist-generated"), "efficient_capsnet"),
             "smallnorb": "efficient_capsnet_norb",
         },
         "DeepCaps": dict.fromkeys(("mnist", "multimnist", "affnist-generated"), "deepcaps"),
@@ -150,9 +149,8 @@ NOTES = {  # below the summary
         "MultiMNIST has 36.7 %, the others 26.3 to 29.5, because of batch norm's running statistics. Images of "
         "MultiMNIST and affine digits are larger than those of MNIST, and so are most networks for them: runs.csv has "
         "their sizes. On affine digits one iteration of dynamic routing is the run of uniform routing, the same "
-        "computation. Efficient-CapsNet has batch norm and ReLU on MNIST and affine digits, instance norm and leaky "
-        "ReLU on smallNORB, "
-        "as its authors have it."
+        "computation. Efficient-CapsNet has on MultiMNIST and affine digits what its authors have on MNIST, batch norm "
+        "and ReLU; on smallNORB, as they have it, instance norm and leaky ReLU."
     ),
     "fair": "Mean ± standard deviation over five seeds, or n where it is given.",
 }
