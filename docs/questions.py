@@ -50,7 +50,7 @@ QUESTIONS = (
         "{decoder@multimnist>} on MultiMNIST. With residual features, a small residual network with batch norm in "
         "place of its first convolution, no difference was shown on MNIST {residual@mnist=} or smallNORB "
         "{residual@smallnorb=}; on MultiMNIST its error is then {pairs@multimnist<} points lower than the CNN's, and "
-        "no difference from a ResNet-20 was shown {resnet@multimnist=}.",
+        "no difference from a ResNet-20 of widths 16-32-64 was shown {resnet@multimnist=}.",
         {
             "cnn": Contrast(
                 "cpu", "CapsNet with dynamic routing (3 iterations) against a CNN of its size", "15 epochs"
@@ -80,7 +80,7 @@ QUESTIONS = (
         },
         more="After 30 epochs its error is {long@mnist>} points higher on MNIST and {long@smallnorb>} on smallNORB.\n"
         "Where the learning rate of the CNN on MultiMNIST decays as on other data, CapsNet with residual features is "
-        "{decayed@multimnist<} points ahead of it. The ResNet-20 in this answer has widths 16-32-64.",
+        "{decayed@multimnist<} points ahead of it.",
     ),
     Question(
         "Is routing better than equal couplings (uniform routing)? Some routings are; which depends on data and loss.",
