@@ -33,7 +33,7 @@ class Explained(Output):
     shares: Float[Tensor, "batch objects parts"]
 
 
-@MODELS.register("scae", title="SCAE")
+@MODELS.register("scae", title="SCAE", counts_steps=True)
 class SCAE(Network):
     """Images -> part capsules, which draw the image from templates; parts -> object capsules, which vote for the parts.
 

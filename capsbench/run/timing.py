@@ -146,6 +146,7 @@ def forget_peak(device: str) -> float:
     A new process begins with the peak of the one that started it, by getrusage.
     """
     if device != "cpu":
+        torch.cuda.init()  # refused otherwise, in a process that has not used the GPU yet
         torch.cuda.reset_peak_memory_stats(device)
         return float(torch.cuda.memory_allocated(device))
     with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ from capsbench.study.plots import plots_of
 from capsbench.study.schema import Data, Run, Study
 from capsbench.study.tables import check_own_tables
 from capsbench.study.training import Training
-from capsbench.study.validation import check_data, check_matches, check_protocol, data_defaults, layered
+from capsbench.study.validation import check_data, check_form, check_matches, check_protocol, data_defaults, layered
 
 MOST_RUNS = 20_000
 LONGEST_NAME = 200  # of a variant, with the values of its grid: it names a folder
@@ -159,6 +159,7 @@ def _runs(raw: dict[str, Any], study: Study, path: Path, data: Mapping[str, Data
         for base in settings.variants or study.variants:
             for cell in _cells(raw, path, data[experiment], experiment, base):
                 check_protocol(cell.training, data[experiment], path, experiment, cell.where)
+                check_form(cell.training, cell.model, path, cell.where)
                 cells.append(cell)
         _check_matches(raw, study, path, data[experiment], experiment, cells)
         by_name = {cell.name: cell for cell in cells}

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from capsbench.registry import no_such
+from capsbench.registry import MODELS, no_such
 from capsbench.study.files import refuse
 from capsbench.study.schema import Data
 from capsbench.study.training import Training
@@ -42,6 +42,13 @@ def check_protocol(training: Training, data: Data, path: Path, experiment: str, 
         refuse(path, key, "must be positive where early_stopping is on: nothing is chosen on test")
     if training.early_stopping and training.match is not None:
         refuse(path, f"{where}.training", "early_stopping and match are two stopping rules; take one")
+
+
+def check_form(training: Training, model: str, path: Path, where: str) -> None:
+    """Refuse steps as one graph for a network whose steps are not alike."""
+    if training.compile != "off" and MODELS[model].facts.get("counts_steps"):
+        problem = f"{training.compile} takes every step alike, and the loss of {model} asks at which step it is; use off"
+        refuse(path, f"{where}.training.compile", problem)
 
 
 def check_matches(matches: Mapping[str, str | None], data: Data, path: Path, where: Callable[[str], str]) -> None:

@@ -304,6 +304,7 @@ def test_they_compile_for_a_gpu_that_is_not_there(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("competition", COMPETITIONS)
 def test_on_a_gpu(competition):

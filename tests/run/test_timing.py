@@ -56,3 +56,12 @@ def test_what_goes_wrong_in_another_process_is_said_in_one_line(tmp_path):
     found = in_own_process(measure, run_of(tmp_path), "cpu", 4, Repeats(1, 1), Repeats(1, 1))
     assert isinstance(found, Measured)
     assert len(found.step) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_new_process_times_a_run_on_a_gpu(tmp_path):
+    """In which nothing has used the GPU before."""
+    found = in_own_process(measure, run_of(tmp_path), "cuda:0", 4, Repeats(1, 1), Repeats(1, 1))
+    assert isinstance(found, Measured), found
+    assert 0 < found.forward_bytes <= found.step_bytes
