@@ -18,7 +18,7 @@ from capsbench.analysis.contrasts import (
     titles_of,
 )
 from capsbench.analysis.tables.model import Grid, Row, Table, file_names
-from capsbench.analysis.tables.text import MISSING, PRECISIONS, probability_text
+from capsbench.analysis.tables.text import MISSING, precision_lines, probability_text
 from capsbench.study import Contrast, Plan
 
 NAME = "contrasts"
@@ -96,9 +96,8 @@ def contrasts_notes(plan: Plan, table: pd.DataFrame) -> list[str]:
             f"{'. '.join(said)}. A difference over such seeds says how often training fails, and nothing of networks "
             "that learn: it does not count as shown."
         )
-    lower = {run.variant: run.training.precision for run in plan.runs if run.training.precision != "float32"}
-    compared = dict.fromkeys([*table["a"], *table["b"]])
-    below += [f"{name} was trained {PRECISIONS[lower[name]]}." for name in compared if name in lower]
+    precisions = {run.variant: run.training.precision for run in plan.runs}
+    below += precision_lines({name: precisions[name] for name in [*table["a"], *table["b"]]})
     for experiment in dict.fromkeys(table["experiment"]):
         title = titles[experiment]
         data = plan.data[experiment].facts

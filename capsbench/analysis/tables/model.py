@@ -10,7 +10,7 @@ import pandas as pd
 
 from capsbench.analysis.cells import Cell, Matching
 from capsbench.analysis.published import Published
-from capsbench.analysis.tables.text import MISSING, PRECISIONS, error_text, with_minus_signs
+from capsbench.analysis.tables.text import MISSING, error_text, precision_lines, with_minus_signs
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ class Notes:
     remarks: dict[str, None] = field(default_factory=dict)
     waiting: dict[str, None] = field(default_factory=dict)
     several_machines: dict[str, None] = field(default_factory=dict)
+    precisions: dict[str, str] = field(default_factory=dict)
 
     def marked(self, word: str, reason: str) -> str:
         """Return a word with the letter of the reason for it."""
@@ -118,8 +119,7 @@ class Notes:
                 text += f"; the routing there, {with_minus_signs(cell.diagnostics)}"
                 text += "; for the others see runs.csv" if cell.stuck > 1 else ""
             self.others[f"{text}."] = None
-        if cell.run.training.precision != "float32":
-            self.others[f"{_name(cell)} was trained {PRECISIONS[cell.run.training.precision]}."] = None
+        self.precisions[_name(cell)] = cell.run.training.precision
         for what in cell.mixed:
             self.others[f"Not one cell but several: {_name(cell)} was {what}."] = None
         if len(cell.machines) > 1 or any(", then " in machine for machine in cell.machines):
@@ -140,6 +140,7 @@ class Notes:
         for lines, mark in self.files.items():
             below.append(f"{mark} not the official files (runs.csv has their checksums): {file_names(lines)}.")
         below += self.others
+        below += precision_lines(self.precisions)
         if self.several_machines:
             names = ", ".join(self.several_machines)
             below.append(f"Trained on several machines, or with several versions (runs.csv names them): {names}.")

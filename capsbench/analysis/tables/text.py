@@ -2,11 +2,23 @@
 
 import math
 import re
+from collections.abc import Mapping
 
 from capsbench.analysis.cells import Cell
 
 MISSING = "-"
 PRECISIONS = {"bfloat16": "with convolutions in bfloat16", "tf32": "in TF32"}  # of training, beside float32
+
+
+def precision_lines(precisions: Mapping[str, str]) -> list[str]:
+    """Return a line per precision other than float32 that networks were trained in, "bfloat16" or "tf32" by name."""
+    lines = []
+    for precision, said in PRECISIONS.items():
+        names = [name for name, its in precisions.items() if its == precision]
+        if names:
+            alike = len(names) == len(precisions) > 1
+            lines.append(f"All were trained {said}." if alike else f"Trained {said}: {', '.join(names)}.")
+    return lines
 
 
 def with_minus_signs(text: str) -> str:

@@ -5,7 +5,7 @@ import math
 import pytest
 from conftest import text_of
 
-from capsbench.analysis.tables.text import duration_text, interval_text, mean_text, number_text
+from capsbench.analysis.tables.text import duration_text, interval_text, mean_text, number_text, precision_lines
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,19 @@ def test_what_is_not_known_is_a_dash():
     assert mean_text(math.nan) == interval_text(math.nan, math.nan) == number_text(math.nan, ".1f") == "-"
     assert (mean_text(1.0), mean_text(1.0, 0.5)) == ("1.00", "1.00 ± 0.50")
     assert interval_text(0.1, 0.256) == "[0.10, 0.26]"
+
+
+@pytest.mark.parametrize(
+    ("precisions", "lines"),
+    [
+        ({"a": "float32", "b": "float32"}, []),
+        ({"a": "tf32", "b": "tf32"}, ["All were trained in TF32."]),
+        ({"a": "tf32"}, ["Trained in TF32: a."]),
+        (
+            {"a": "tf32", "b": "float32", "c": "bfloat16", "d": "tf32"},
+            ["Trained with convolutions in bfloat16: c.", "Trained in TF32: a, d."],
+        ),
+    ],
+)
+def test_a_precision_is_said_in_one_line(precisions, lines):
+    assert precision_lines(precisions) == lines
