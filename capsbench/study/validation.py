@@ -47,7 +47,9 @@ def check_protocol(training: Training, data: Data, path: Path, experiment: str, 
 def check_form(training: Training, model: str, path: Path, where: str) -> None:
     """Refuse steps as one graph for a network whose steps are not alike."""
     if training.compile != "off" and MODELS[model].facts.get("counts_steps"):
-        problem = f"{training.compile} takes every step alike, and the loss of {model} asks at which step it is; use off"
+        problem = (
+            f"{training.compile} takes every step alike, and the loss of {model} asks at which step it is; use off"
+        )
         refuse(path, f"{where}.training.compile", problem)
 
 

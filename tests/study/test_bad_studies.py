@@ -209,10 +209,14 @@ def test_early_stopping_needs_validation_images_wherever_it_is_set(path, where):
 
 @pytest.mark.parametrize("form", ["graph", "inductor"])
 def test_steps_that_are_not_alike_are_no_graph(path, form):
-    study = STUDY.replace("cnn: {model: cnn_matched", "cnn: {model: scae").replace("epochs: 2", f"epochs: 2, compile: {form}")
+    study = STUDY.replace("cnn: {model: cnn_matched", "cnn: {model: scae").replace(
+        "epochs: 2", f"epochs: 2, compile: {form}"
+    )
     study = study.replace("options: {matched_to: {conv_channels: 16}}", "options: {}")
     problem = problem_of(path, study)
-    assert problem.startswith("variants.cnn.training.compile: ") and "the loss of scae asks at which step it is" in problem
+    assert (
+        problem.startswith("variants.cnn.training.compile: ") and "the loss of scae asks at which step it is" in problem
+    )
 
 
 @pytest.mark.parametrize(
