@@ -18,6 +18,7 @@ from capsbench.analysis.plots.style import FAINT, INK, QUIET, SMALL
 
 STRIPE = 1.15  # lines high
 _NAME, _NUMBERS = 34, 24  # letters
+_USUAL_NUMBERS = 21  # letters; a name makes room for each one more
 NAMES_BESIDE, NUMBERS_BESIDE = 2.85, 1.35  # inches
 _NAME_BESIDE = 56  # letters
 _WIDEST = 2  # rows that reach this many times as far out as all others are cut, with an arrow
@@ -47,7 +48,10 @@ class Row:
     @property
     def names(self) -> list[str]:
         """The name in lines."""
-        return wrapped(self.name, _NAME + (0 if self.numbers else _NUMBERS))
+        if not self.numbers:
+            return wrapped(self.name, _NAME + _NUMBERS)
+        widest = max(map(len, wrapped(self.numbers, _NUMBERS)))
+        return wrapped(self.name, _NAME - max(0, widest - _USUAL_NUMBERS))
 
     @property
     def lines(self) -> int:

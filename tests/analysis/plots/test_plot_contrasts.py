@@ -8,6 +8,7 @@ from capsbench.analysis.cells import cells
 from capsbench.analysis.collect import collect
 from capsbench.analysis.plots import plot_contrasts
 from capsbench.analysis.plots.contrasts import margin_of
+from capsbench.analysis.plots.forest import Row
 from capsbench.analysis.plots.style import INK
 
 STUDY = """\
@@ -295,3 +296,10 @@ def test_many_contrasts_of_many_experiments_have_names_on_the_left_and_numbers_o
         difference = placed["+7.00 points in every\nseed"]  # eight iterations against one
         assert difference.xy[0] == 1
         assert difference.xyann[0] > 0
+
+
+def test_a_name_makes_room_for_wide_numbers():
+    name = "CapsNet with decoder against a CNN of its size"
+    assert Row(name, "+0.18 [+0.13, +0.23]").names == ["CapsNet with decoder against a CNN", "of its size"]
+    assert Row(name, "+0.180 [+0.134, +0.226]").names == ["CapsNet with decoder against a", "CNN of its size"]
+    assert Row(name).names == [name]
