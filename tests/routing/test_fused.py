@@ -132,3 +132,11 @@ def test_on_a_gpu():
     expected = dynamic_routing(torch.einsum("ijed,bid->bije", weight, inputs))[0]
     found = linear_dynamic_routing(inputs, weight)
     close([found], [expected])
+
+    # lengths away from 1, where squashing leaves no gradient
+    leaves = [inputs, (0.03 * weight).detach().requires_grad_()]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    found, poses = linear_dynamic_routing(*leaves), dynamic_routing(torch.einsum("bid,ijed->bije", *exact))[0]
+    ours, theirs = (torch.autograd.grad(p.square().sum(), given) for p, given in ((found, leaves), (poses, exact)))
+    for gradient, expected_gradient in zip(ours, theirs, strict=True):
+        assert float((gradient - expected_gradient).norm() / expected_gradient.norm()) < 1e-4
