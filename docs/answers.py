@@ -16,7 +16,8 @@ from contrasted import is_shown, is_uncorrected, read_contrasts
 from findings import named
 from fitted import on_validation_images
 from PIL import Image, PngImagePlugin
-from questions import AT_TEST, ON_VALIDATION, QUESTIONS, Contrast, Question
+from question import AT_TEST, ON_VALIDATION, Contrast, Question
+from questions import QUESTIONS
 
 from capsbench.analysis.contrasts import digits_for, interval_of_difference
 from capsbench.analysis.measures import NAME as MEASURES

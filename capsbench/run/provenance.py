@@ -81,7 +81,6 @@ def note_start(record: dict[str, Any], device: "torch.device") -> None:
     else:
         import torch
 
-        torch.cuda.init()
         torch.cuda.reset_peak_memory_stats(device)
 
 

@@ -104,7 +104,8 @@ FORMS += [("capsnet", "inductor"), ("cnn_sabour_mnist", "inductor")]
 def test_steps_in_another_form_are_the_plain_ones(name, form, device):
     expected, _ = steps_of(name, None, device)
     found, taken = steps_of(name, form, device)
-    refused = form == "inductor" and taken.reason  # torch 2.11 refuses CapsNet, whose kernel is tried on first use
-    assert taken.form == form or refused, taken.reason
+    if (name, form) == ("capsnet", "inductor") and taken.reason:  # torch 2.11, for the trial of the kernel
+        pytest.skip(f"torch refuses to compile CapsNet: {taken.reason}")
+    assert taken.form == form, taken.reason
     for one, other in zip(found, expected, strict=True):
         assert torch.allclose(one, other, rtol=2e-2, atol=1e-4), (one, other)

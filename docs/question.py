@@ -1,0 +1,42 @@
+"""What a question of the first page consists of. docs/questions.py has the questions.
+
+An answer is prose with places for what contrasts have shown:
+
+    {KEY@DATA>}    a higher error, after Holm's correction: "0.56 to 0.92", the interval
+    {KEY@DATA<}    a lower error, after Holm's correction: the same
+    {KEY@DATA>?}   a higher error that does not hold after Holm's correction; {KEY@DATA<?} a lower one
+    {KEY@DATA=}    no difference was shown: "[−0.21, +0.19]"
+"""
+
+from dataclasses import dataclass
+
+AT_TEST = ": one iteration at test"  # VARIANT + this names a row of docs/at_test.py
+ON_VALIDATION = ": on validation images"  # CONTRAST + this names one that was not declared, see docs/fitted.py
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A contrast of a committed study.
+
+    label: what the figure calls it, below the title of its question; empty: it is not drawn.
+    """
+
+    study: str
+    name: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, its title in the figure, the answer, and the contrasts that places name by KEY.
+
+    answer: what README says. more: what the site's first page says after it, in a line per point.
+    also: places that must hold for the answer to stand, and are not printed.
+    """
+
+    asks: str
+    title: str
+    answer: str
+    contrasts: dict[str, Contrast]
+    more: str = ""
+    also: str = ""
