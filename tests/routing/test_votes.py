@@ -13,6 +13,7 @@ from capsbench.routing.random_couplings import random_routing
 from capsbench.routing.self_routing import self_routing
 from capsbench.routing.sparse import sparse_routing
 from capsbench.routing.uniform import uniform_routing
+from capsbench.routing.uniform_attention import uniform_attention_routing
 from capsbench.routing.votes import LinearVotes, StoredVotes, votes_of
 
 SIZES = [LayerSize(6, 7, 4, 5), LayerSize(1, 3, 2, 4), LayerSize(9, 1, 3, 1), LayerSize(5, 4, 1, 3)]
@@ -27,6 +28,7 @@ ROUTED = {  # by the procedure of the file, on votes of either form
     ),
     "sparse": lambda routing, votes, poses, activations: sparse_routing(votes, routing.iterations, routing.keep),
     "uniform": lambda routing, votes, poses, activations: uniform_routing(votes),
+    "uniform_attention": lambda routing, votes, poses, activations: uniform_attention_routing(votes, routing.priors),
 }
 ITERATED = ("sparse", "inverted_dot_product")
 every_size = pytest.mark.parametrize("size", SIZES, ids=str)
