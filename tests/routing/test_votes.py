@@ -5,6 +5,7 @@ import torch
 
 from capsbench.registry import ROUTINGS
 from capsbench.routing import LayerSize
+from capsbench.routing.ablated_attention import ablated_attention_routing
 from capsbench.routing.attention import attention_routing
 from capsbench.routing.contract import stored_votes
 from capsbench.routing.inverted_dot_product import inverted_dot_product_routing
@@ -13,7 +14,6 @@ from capsbench.routing.random_couplings import random_routing
 from capsbench.routing.self_routing import self_routing
 from capsbench.routing.sparse import sparse_routing
 from capsbench.routing.uniform import uniform_routing
-from capsbench.routing.uniform_attention import uniform_attention_routing
 from capsbench.routing.votes import LinearVotes, StoredVotes, votes_of
 
 SIZES = [LayerSize(6, 7, 4, 5), LayerSize(1, 3, 2, 4), LayerSize(9, 1, 3, 1), LayerSize(5, 4, 1, 3)]
@@ -28,7 +28,9 @@ ROUTED = {  # by the procedure of the file, on votes of either form
     ),
     "sparse": lambda routing, votes, poses, activations: sparse_routing(votes, routing.iterations, routing.keep),
     "uniform": lambda routing, votes, poses, activations: uniform_routing(votes),
-    "uniform_attention": lambda routing, votes, poses, activations: uniform_attention_routing(votes, routing.priors),
+    "ablated_attention": lambda routing, votes, poses, activations: ablated_attention_routing(
+        votes, routing.priors, routing.agreement
+    ),
 }
 ITERATED = ("sparse", "inverted_dot_product")
 every_size = pytest.mark.parametrize("size", SIZES, ids=str)
