@@ -98,7 +98,7 @@ SUMMARY = {
         "CNN (S17)": {"mnist": "cnn_sabour_mnist", "multimnist": "cnn_sabour_multimnist"},
         "CNN (H18)": {"smallnorb": "cnn_hinton_norb"},
         "ResNet-20": _both("resnet20", pairs="resnet20", affine="resnet20"),
-        "ViT": _both("vit_small", affine="vit_small"),
+        "ViT": _both("vit_small", pairs="vit_small", affine="vit_small"),
     },
     "fair": {
         "CapsNet, dynamic routing": {"mnist": "dynamic-iterations3", "smallnorb": "dynamic-iterations3"},
