@@ -1,7 +1,7 @@
 """Controls of self-attention routing: routing without its agreement, without its learnt priors, or without both.
 
-Symbols as in `attention`: i a child, j a parent, û_ij a vote, c_ij a coupling, b_ij a learnt log prior, s_j the weighted
-sum, u_j a pose. OURS: in the equations of Mazzia, Salvetti, Chiaberge 2021,
+Symbols as in `attention`: i a child, j a parent, û_ij a vote, c_ij a coupling, b_ij a learnt log prior, s_j the
+weighted sum, u_j a pose. OURS: in the equations of Mazzia, Salvetti, Chiaberge 2021,
 
     s_j = sum_i (c_ij + b_ij) û_ij,   u_j = (1 - exp(-|s_j|)) * s_j / |s_j|,
 
@@ -46,7 +46,7 @@ def ablated_attention_routing(
     priors: Float[Tensor, "children parents"] | None,
     agreement: bool,
 ) -> Routed:
-    """Route votes [B, I, J, D] with priors [I, J] or None, by agreement or with c_ij = 1/J -> poses [B, J, D], the rest.
+    """Route by agreement or with c_ij = 1/J: votes [B, I, J, D], priors [I, J] or None -> poses [B, J, D] and the rest.
 
     Activations are the lengths of the poses. The couplings [B, I, J] given back are C, whose rows sum to one; the votes
     were weighted by C + B. With priors and agreement it is `attention_routing`.

@@ -7,6 +7,7 @@ from capsbench.registry import ROUTINGS
 from capsbench.routing import LayerSize
 from capsbench.routing.ablated_attention import ablated_attention_routing
 from capsbench.routing.attention import attention_routing
+from capsbench.routing.centred_attention import centred_attention_routing
 from capsbench.routing.contract import stored_votes
 from capsbench.routing.inverted_dot_product import inverted_dot_product_routing
 from capsbench.routing.kernels.forms import plain_forms
@@ -19,6 +20,7 @@ from capsbench.routing.votes import LinearVotes, StoredVotes, votes_of
 SIZES = [LayerSize(6, 7, 4, 5), LayerSize(1, 3, 2, 4), LayerSize(9, 1, 3, 1), LayerSize(5, 4, 1, 3)]
 ROUTED = {  # by the procedure of the file, on votes of either form
     "attention": lambda routing, votes, poses, activations: attention_routing(votes, routing.priors),
+    "centred_attention": lambda routing, votes, poses, activations: centred_attention_routing(votes),
     "inverted_dot_product": lambda routing, votes, poses, activations: inverted_dot_product_routing(
         votes, routing.gain, routing.shift, routing.readout, routing.iterations, routing.scale_agreement
     ),

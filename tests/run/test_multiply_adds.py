@@ -37,7 +37,9 @@ def test_they_equal_those_of_torchs_counter(name, options):
     assert found == counter.get_total_flops() // 2 > 1000
 
 
-@pytest.mark.parametrize("routing", ["uniform", "em", "attention", "self", "random", "ablated_attention"])
+@pytest.mark.parametrize(
+    "routing", ["uniform", "em", "attention", "self", "random", "ablated_attention", "centred_attention"]
+)
 def test_votes_are_counted_however_they_are_made(routing):
     """I x J x D x d for the votes alone: 144 x 10 x 16 x 8 here."""
     shape = (1, 28, 28)
