@@ -51,8 +51,9 @@ QUESTIONS = (
         "Is routing better than equal couplings (uniform routing)? Some routings are; which depends on data and loss.",
         "Routings, each under its own loss, against equal couplings",
         "On MNIST, each under its own loss, the error is lower with dynamic routing (by {dynamic@mnist<} points; at "
-        "S17's width, after six epochs on all images, by {wide@mnist<}), EM ({em@mnist<}) and Heinsen routing "
-        "({heinsen@mnist<}), and higher with sparse and self-routing. On smallNORB, each under its own loss, none "
+        "S17's width, after six epochs on all images, by {wide@mnist<}), EM ({em@mnist<}), Heinsen routing "
+        "({heinsen@mnist<}) and, ours, attention with centred couplings ({centred@mnist<}), and higher with sparse "
+        "and self-routing. On smallNORB, each under its own loss, none "
         "was shown to have a lower error. On MultiMNIST, all with decoder and margin loss, it is "
         "{attention_pairs@multimnist<} points lower with attention ({attention_long@multimnist<} after 30 epochs) and "
         "{heinsen_pairs@multimnist>} higher with Heinsen routing; for dynamic routing no difference was shown "
@@ -75,6 +76,11 @@ QUESTIONS = (
                 "cpu", "inverted dot-product against uniform routing, each under its own loss", "inverted dot-product"
             ),
             "attention": Contrast("cpu", "attention against uniform routing", "attention"),
+            "centred": Contrast(
+                "diagnostics",
+                "attention with centred couplings against uniform routing",
+                "attention with centred couplings",
+            ),
             "sparse": Contrast("cpu", "sparse against uniform routing", "sparse"),
             "other": Contrast("cpu", "self-routing against uniform routing, each under its own loss", "self-routing"),
             "dynamic_pairs": Contrast("cpu", "dynamic routing with decoder: three iterations against one", ""),
@@ -101,6 +107,10 @@ QUESTIONS = (
                 "attention against one iteration, both with decoder, 30 epochs",
                 "the same after 30 epochs",
             ),
+            "with_priors": Contrast("diagnostics", "attention: with its priors against without", ""),
+            "with_agreement": Contrast(
+                "diagnostics", "attention against equal couplings, both with its squash and priors", ""
+            ),
             "sparse_pairs": Contrast(
                 "cpu", "sparse against uniform routing, both with decoder", "sparse, with decoder"
             ),
@@ -122,6 +132,9 @@ QUESTIONS = (
             ),
         },
         more="With residual features no difference was shown for dynamic routing on MNIST {features@mnist=}.\n"
+        "The lead of attention on MultiMNIST needs both its agreement and its learnt priors: the error is "
+        "{with_priors@multimnist<} points lower than without the priors, and {with_agreement@multimnist<} than without "
+        "the agreement ([what the priors do](surprises.md#attention-on-multimnist)).\n"
         "On MultiMNIST the loss is not that of Heinsen's paper. "
         "No difference was shown there for inverted dot-product routing {inverted_pairs@multimnist=}. The "
         "errors of sparse routing ({sparse_pairs@multimnist>}) and of EM routing with two "
@@ -135,7 +148,7 @@ QUESTIONS = (
         "{inverted@mnist<?} {attention@mnist=} {dynamic@smallnorb=} {em@smallnorb>?} {heinsen@smallnorb=} "
         "{sparse@smallnorb=} {attention@smallnorb=} {bayes@smallnorb>?} {inverted@smallnorb=} {self@mnist>} "
         "{draw@mnist<} {random@smallnorb=} {draw@smallnorb=} {first@mnist=} {first@smallnorb=} {second@mnist=} "
-        "{second@smallnorb=}",
+        "{second@smallnorb=} {centred@smallnorb=}",
     ),
     Question(
         "EM or dynamic routing? That depends on the data, the loss and the length of training.",
