@@ -52,8 +52,8 @@ QUESTIONS = (
         "Routings, each under its own loss, against equal couplings",
         "On MNIST, each under its own loss, the error is lower with dynamic routing (by {dynamic@mnist<} points; at "
         "S17's width, after six epochs on all images, by {wide@mnist<}), EM ({em@mnist<}), Heinsen routing "
-        "({heinsen@mnist<}) and, ours, attention with centred couplings ({centred@mnist<}), and higher with sparse "
-        "and self-routing. On smallNORB, each under its own loss, none "
+        "({heinsen@mnist<}) and attention with centred couplings, a routing of ours ({centred@mnist<}). It is higher "
+        "with sparse and self-routing. On smallNORB, each under its own loss, none "
         "was shown to have a lower error. On MultiMNIST, all with decoder and margin loss, it is "
         "{attention_pairs@multimnist<} points lower with attention ({attention_long@multimnist<} after 30 epochs) and "
         "{heinsen_pairs@multimnist>} higher with Heinsen routing; for dynamic routing no difference was shown "
@@ -108,6 +108,7 @@ QUESTIONS = (
                 "the same after 30 epochs",
             ),
             "with_priors": Contrast("diagnostics", "attention: with its priors against without", ""),
+            "fixed": Contrast("diagnostics", "attention: couplings centred against learnt priors", ""),
             "with_agreement": Contrast(
                 "diagnostics", "attention against equal couplings, both with its squash and priors", ""
             ),
@@ -132,9 +133,11 @@ QUESTIONS = (
             ),
         },
         more="With residual features no difference was shown for dynamic routing on MNIST {features@mnist=}.\n"
-        "The lead of attention on MultiMNIST needs both its agreement and its learnt priors: the error is "
+        "Neither the agreement of attention nor its priors alone give its lead on MultiMNIST: the error is "
         "{with_priors@multimnist<} points lower than without the priors, and {with_agreement@multimnist<} than without "
-        "the agreement ([what the priors do](surprises.md#attention-on-multimnist)).\n"
+        "the agreement. The priors need not be learnt: with all of them fixed at minus an equal coupling, which "
+        "centres the couplings, no difference was shown {fixed@multimnist=} "
+        "([what the priors do](surprises.md#attention-on-multimnist)).\n"
         "On MultiMNIST the loss is not that of Heinsen's paper. "
         "No difference was shown there for inverted dot-product routing {inverted_pairs@multimnist=}. The "
         "errors of sparse routing ({sparse_pairs@multimnist>}) and of EM routing with two "
