@@ -36,6 +36,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "deepcaps": {"conv_channels": 8, "cell_types": (4, 4, 4, 4), "cell_dims": (4, 4, 4, 4), "decoder": {"width": 8}},
 }  # fmt: skip
 
+# What draws no random number in training either, for comparisons between devices, which draw others
+NOTHING_DRAWN: dict[str, dict[str, Any]] = {
+    "scae": {"noise": 0.0, "drawn_pixels": None},
+    "cnn_matched": {"dropout": 0.0},
+}
+
 
 def build_small(name: str, shape: tuple[int, int, int] = SHAPE, **options: Any) -> nn.Module:
     """Build a network in small; options replace those that make it small."""

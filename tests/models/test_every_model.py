@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from small_networks import CLASSES, SHAPE, SMALL, build_small
+from small_networks import CLASSES, NOTHING_DRAWN, SHAPE, SMALL, build_small
 
 from capsbench.models import Output, build_model, count_parameters, predict, predicted_classes
 from capsbench.registry import DECODERS, LOSSES, MODELS, ROUTINGS, TRANSFORMS
@@ -123,6 +123,16 @@ def test_the_seed_decides_the_weights_and_a_saved_network_is_the_same(name):
     assert any(not torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
     other.load_state_dict(first.state_dict())
     assert torch.equal(other(images).scores, expected)
+
+
+@every_model
+def test_a_step_in_which_nothing_is_drawn_depends_on_no_seed(name):
+    model, (images, labels) = build_small(name, **NOTHING_DRAWN.get(name, {})).train(), images_and_labels()
+    losses = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        losses.append(model.loss(model(images, labels), images, labels))
+    assert losses[0] == losses[1]
 
 
 @every_model

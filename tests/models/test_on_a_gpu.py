@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_networks import CLASSES, SHAPE, build_small
+from small_networks import CLASSES, NOTHING_DRAWN, SHAPE, build_small
 from small_runs import go, metrics, run_of
 
 from capsbench.data.tasks.task import Batch
@@ -17,10 +17,6 @@ from capsbench.study import Training
 DEVICES = [pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 TOLERANCE = 1e-3  # of the largest value of a tensor, in float32: sums in another order, a dozen layers deep
 pytestmark = pytest.mark.gpu
-
-
-# without what is drawn on the device, which differs
-NOTHING_DRAWN = {"scae": {"noise": 0.0}, "cnn_matched": {"dropout": 0.0}}
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, what: str, least: float = 1e-6) -> None:

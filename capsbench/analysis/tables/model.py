@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ import pandas as pd
 from capsbench.analysis.cells import Cell, Matching
 from capsbench.analysis.published import Published
 from capsbench.analysis.tables.text import MISSING, error_text, precision_lines, with_minus_signs
+
+_IN_COLUMNS = re.compile(r", (iterations \d+|(no )?decoder\b[^,]*)")  # what grids add to labels
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,8 @@ def file_names(lines: Iterable[str]) -> str:
 def tell_apart(names: Sequence[str], cells: Sequence[Cell | None], of_paper: Sequence[bool]) -> list[str]:
     """Return names of rows, each once: with the label, then the experiment, where the name alone does not do.
 
+    Iterations and decoder are left out of labels that are told apart without them: columns of the tables have these.
+
     Args:
         names: as tables have them, with all that tells rows apart; not unique.
         cells: of the rows; None for those that a paper alone has.
@@ -189,9 +194,12 @@ def tell_apart(names: Sequence[str], cells: Sequence[Cell | None], of_paper: Seq
         if len(first) == 1:
             same.remove(first[0])
         labels = [cell.label if (cell := cells[n]) is not None else "" for n in same]
-        for n, label in zip(same, labels, strict=True):
+        short = [_IN_COLUMNS.sub("", label) for label in labels]
+        taken = [name.split("|")[0]] if len(first) == 1 else []
+        for n, label, brief in zip(same, labels, short, strict=True):
             if (cell := cells[n]) is not None:
-                found[n] = label if labels.count(label) == 1 else f"{label}, {cell.experiment}"
+                one = brief if [*short, *taken].count(brief) == 1 else label
+                found[n] = one if labels.count(label) == 1 else f"{label}, {cell.experiment}"
     return found
 
 

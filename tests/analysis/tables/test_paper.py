@@ -80,6 +80,21 @@ def test_variants_that_differ_in_nothing_that_a_table_shows_are_named_by_their_l
     assert names[-2:] == ["capsnet", "detached couplings"]
 
 
+def test_their_labels_leave_out_what_columns_say(make_plan, table_of):
+    variants = "".join(
+        f"  {name}: {{model: capsnet, label: {label}, options: {options}, grid: {{routing.iterations: [1, 3]}}}}\n"
+        for name, label, options in (("plain", "CapsNet", "{}"), ("detached", "Detached", "{routing: {detach: true}}"))
+    )
+    plan = make_plan(FULL.replace("  capsnet: {model: capsnet}\n", variants).replace("[capsnet]", "[plain, detached]"))
+    rows = text_of(table_of(plan, [0.3] * 12))[["network", "routing", "n"]].to_numpy().tolist()
+    assert [row[:2] for row in rows if row[2] != "-"] == [
+        ["CapsNet", "1"],
+        ["Detached", "1"],
+        ["CapsNet", "3"],
+        ["Detached", "3"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("errors", "verdict"),
     [
