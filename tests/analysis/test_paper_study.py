@@ -84,6 +84,14 @@ def test_nothing_is_cut_down_and_nothing_is_scaled():
         assert not run.data.allow_unofficial, run.key
 
 
+def test_capsnet_starts_as_the_authors_code_does():
+    found = [run for run in cells().values() if run.model == "capsnet"]
+    assert len(found) == 22
+    for run in found:
+        assert run.options["initialisation"] == "authors", run.key
+        assert run.options["routing"].get("bias", run.options["routing"]["name"] == "uniform"), run.key
+
+
 @pytest.mark.parametrize("variant", S17_MNIST)
 def test_the_rate_on_mnist_falls_to_that_of_the_authors_command(variant):
     run = cells()["mnist", variant]
