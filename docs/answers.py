@@ -27,14 +27,15 @@ from capsbench.analysis.plots.forest import Row
 from capsbench.analysis.plots.style import styled
 from capsbench.study import catalogue
 
-PLACE = re.compile(r"\{(?P<key>\w+)@(?P<data>[\w-]+?)(?P<shows>[<>]\??|=)\}")
+PLACE = re.compile(r"\{(?P<key>\w+)@(?P<data>[\w-]+?)(?P<shows>[<>]\??|=|!)\}")
 MEANING = {
     ">": "a higher error",
     "<": "a lower error",
     ">?": "a higher error that does not hold after Holm's correction",
     "<?": "a lower error that does not hold after Holm's correction",
     "=": "no difference",
-    "": "nothing: a network stayed at chance, or there are too few seeds",
+    "!": "nothing: a network stayed at chance",
+    "": "nothing: there are too few seeds",
 }
 DRAWN = ("mnist", "smallnorb", "multimnist")  # data sets of the figure
 
@@ -125,7 +126,9 @@ def _shows(row: Any) -> str:
         return sign
     if is_uncorrected(row):
         return f"{sign}?"
-    return "" if row["at_chance"] or row["low"] != row["low"] else "="
+    if row["at_chance"]:
+        return "!"
+    return "" if row["low"] != row["low"] else "="
 
 
 def _range(row: Any) -> str:
@@ -146,7 +149,7 @@ def _rows(found: dict[str, pd.DataFrame]) -> tuple[list[str], list[list[Row]]]:
             rows += [Row(question.title, heading=True)] if drawn else []
             for contrast in drawn:
                 row = _find(found, contrast, data)
-                if row is None:
+                if row is None or row["at_chance"]:  # a difference from a network that has learnt nothing
                     rows.append(Row(contrast.label, quiet=True))
                     continue
                 copies.add(row["unofficial"] if isinstance(row["unofficial"], str) else "")

@@ -34,7 +34,9 @@ def contrast_rows(reference: Path, study: str, *families: str) -> str:
         rows.append(row)
     words = shown.reindex(columns=["contrast", "dropped", "stuck"]).astype(object).fillna("")
     left_out = [f"{row.contrast}: {row.dropped}" for row in words.itertuples() if row.dropped]
-    remarks = dict.fromkeys([*left_out, *filter(None, words["stuck"])])
+    remarks = dict.fromkeys(
+        [*left_out, *(each for several in words["stuck"] if several for each in several.split("; "))]
+    )
     below = " ".join(f"{remark[0].upper()}{remark[1:]}." for remark in remarks)
     return f"{table(rows)}\n\n{below}".strip()
 
@@ -63,7 +65,9 @@ def _difference(row: Any) -> str:
         return with_minus_signs(str(row["shows"]))
     mean = number(row["mean"], digits_for(row["low"], row["high"]))
     text = f"{mean} {interval_of_difference(row['low'], row['high'])}"
-    return f"**{text}**" if is_shown(row) else text
+    if is_shown(row):
+        return f"**{text}**"
+    return f"{text}, {int(row['at_chance'])} at chance" if row["at_chance"] else text
 
 
 def is_shown(row: Any) -> bool:
