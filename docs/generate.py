@@ -20,6 +20,7 @@ from at_test import at_test
 from claimed import claimed
 from contrasted import contrast_rows, contrasts, contrasts_note, effects
 from findings import by_seed, commits, held_out, lost_classes, results, summary, table
+from first_steps import first_steps
 from fitted import fit
 from pydantic import BaseModel
 
@@ -210,6 +211,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "disputed": disputed,
     "summary": summary,
     "by_seed": by_seed,
+    "first_steps": first_steps,
     "held_out": held_out,
     "lost_classes": lost_classes,
     "commits": commits,

@@ -68,7 +68,7 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
         layouts.append(_rows(plan, table[table["experiment"] == experiment], margin))
         title = "\n".join([title_of(plan, experiment, runs), *_band(margin, layouts[-1])])
         panels.append(Panel(title, (beside_height if many else forest_height)(layouts[-1]), below=0.24))
-    legend = _legend(any(row.margin for row in chain(*layouts)))
+    legend = _legend(list(chain(*layouts)))
     panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=legend)
     note = "On the right: mean difference [95 % interval] in points. An arrow: goes on beyond the panel."
     if many:
@@ -113,7 +113,7 @@ def side_by_side(titles: Sequence[str], layouts: Sequence[Sequence[Row]]) -> Fig
     """
     letters = round(_TITLE * (PAGE - NAMES_BESIDE) / len(layouts))
     heads = [wrapped(title, letters) for title in titles]
-    legend = _legend(any(row.margin for row in chain(*layouts)))
+    legend = _legend(list(chain(*layouts)))
     above = LINE * max(map(len, heads)) + 0.07
     panel = Panel("", beside_height(layouts[0]), below=0.34, legend=legend, above=above)
     note = (
@@ -196,7 +196,7 @@ def _row(found: Any, margin: Margin) -> Row:
     return Row(
         found.contrast, _in_numbers(found), found.mean, found.low, found.high,
         points=list(found.differences.values()), margin=margin.of(found.a, found.b),
-        filled=is_shown(found), quiet=found.n == 0,
+        filled=is_shown(found), quiet=found.n == 0 or bool(found.at_chance),
     )  # fmt: skip
 
 
@@ -209,11 +209,17 @@ def _in_numbers(row: Any) -> str:
     return f"{mean} {interval_of_difference(row.low, row.high)}".replace(" ", "\u00a0") + seeds
 
 
-def _legend(banded: bool) -> list[Any]:
+def _legend(rows: Sequence[Row]) -> list[Any]:
+    """Explain what the rows have."""
     form: dict[str, Any] = {"color": INK, "linewidth": 1.0, "marker": "D", "markersize": 4.2}
-    shown = [
+    shown: list[Any] = [
         Line2D([], [], **form, label="mean, 95 % interval: shown, Holm p < 0.05"),
         Line2D([], [], **form, markerfacecolor="white", label="not shown"),
         Line2D([], [], color=QUIET, linestyle="", marker="o", markersize=3.2, alpha=0.6, label="a seed"),
     ]
-    return [*shown, Patch(color="0.87", linewidth=0, label="counts as no difference")] if banded else shown
+    if any(row.quiet and row.extent for row in rows):
+        form = {**form, "color": QUIET, "markerfacecolor": "white"}
+        shown.append(Line2D([], [], **form, label="a network stayed at chance"))
+    if any(row.margin for row in rows):
+        shown.append(Patch(color="0.87", linewidth=0, label="counts as no difference"))
+    return shown

@@ -120,9 +120,13 @@ def draw_beside(axes: Sequence[Any], rows: Sequence[Sequence[Row]]) -> None:
 
 
 def forest_limits(rows: Sequence[Row]) -> tuple[float, float]:
-    """Return the range of a panel: that of all points and intervals, but for a third at most that dwarf the others."""
-    extents = [[0.0, -row.margin, row.margin, *row.extent] for row in rows if row.extent]
-    sizes = sorted((max(map(abs, row.extent)) for row in rows if row.extent), reverse=True)
+    """Return the range of a panel: that of all points and intervals, but for a third at most that dwarf the others.
+
+    Quiet rows do not widen it, unless all are quiet.
+    """
+    counted = [row for row in rows if row.extent and not row.quiet] or [row for row in rows if row.extent]
+    extents = [[0.0, -row.margin, row.margin, *row.extent] for row in counted]
+    sizes = sorted((max(map(abs, row.extent)) for row in counted), reverse=True)
     far = list(itertools.pairwise(sizes[: len(sizes) // 3 + 1]))
     widest = next((near for out, near in far if out > _WIDEST * near > 0), max(sizes, default=1.0))
     values = [0.0, *(value for extent in extents for value in extent if abs(value) <= widest)]

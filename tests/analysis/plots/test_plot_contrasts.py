@@ -9,7 +9,7 @@ from capsbench.analysis.collect import collect
 from capsbench.analysis.plots import plot_contrasts
 from capsbench.analysis.plots.contrasts import margin_of
 from capsbench.analysis.plots.forest import Row
-from capsbench.analysis.plots.style import INK
+from capsbench.analysis.plots.style import INK, QUIET
 
 STUDY = """\
 name: small_study
@@ -33,14 +33,14 @@ ERRORS = {  # of each seed
 
 @pytest.fixture
 def drawn(make_plan, write_run, figure_of):
-    """Draw a study with an error in all runs; keywords replace what a variant's seeds ended with."""
+    """Draw a study with an error in all runs; keywords replace what a variant's seeds ended with. stuck: at chance."""
 
-    def draw(contrasts: str = "", study: str = STUDY, **ends):
+    def draw(contrasts: str = "", study: str = STUDY, stuck: tuple[str, ...] = (), **ends):
         plan = make_plan(study + (f"contrasts: {contrasts}\n" if contrasts else ""))
         for run in plan.runs:
             end = (ends.get(run.variant.replace("-", "_")) or ERRORS[run.variant])[run.seed]
             if isinstance(end, float):
-                write_run(run, error=end)
+                write_run(run, error=end, stuck_at_chance=run.variant in stuck)
             else:
                 write_run(run, end)
         return figure_of(plot_contrasts, plan)
@@ -54,6 +54,12 @@ def texts_of(axis) -> list[str]:
 
 def marks(axis, marker) -> list[list[float]]:
     return [list(line.get_xdata()) for line in axis.lines if line.get_marker() == marker]
+
+
+def legend_of(axis) -> list[str]:
+    figure = axis.figure
+    handles = [*figure.legends, *(each.get_legend() for each in figure.axes if each.get_legend())]
+    return [text.get_text().replace("\n", " ") for legend in handles for text in legend.get_texts()]
 
 
 def named_lines(axis, label: str) -> list:
@@ -109,6 +115,26 @@ def test_a_line_that_is_cut_has_its_mean_at_the_edge_and_all_others_their_interv
     assert "+15.13" in texts_of(axis)
     assert any(x == pytest.approx([3.0333], abs=1e-3) for x in marks(axis, "D"))
     assert high > 3.25
+
+
+def test_variants_at_chance_are_grey_and_do_not_widen_the_panel(drawn):
+    """Three of four contrasts: more than are cut because they are far out."""
+    names = ("capsnet-iterations3", "capsnet-iterations5", "capsnet-iterations7")
+    chance = {name.replace("-", "_"): [89.0, 90.0, 91.0] for name in names}
+    (axis,) = drawn(stuck=names, **chance).axes
+    assert axis.get_xlim()[1] < 1
+    assert len(marks(axis, CARETRIGHT)) == 3
+    (diamond,) = (line for line in axis.lines if line.get_marker() == "D")
+    assert (list(diamond.get_xdata()), diamond.get_color()) == (pytest.approx([-0.5]), INK)
+    assert {line.get_color() for line in axis.lines if line.get_marker() == CARETRIGHT} == {QUIET}
+    assert "a network stayed at chance" in legend_of(axis)
+    assert "a network stayed at chance" not in legend_of(drawn().axes[0])
+
+
+def test_where_all_are_at_chance_they_are_drawn_to_scale(drawn):
+    (axis,) = drawn("{f: [{a: capsnet-iterations7, b: cnn}]}", stuck=("capsnet-iterations7",)).axes
+    assert axis.get_xlim()[1] > 79
+    assert marks(axis, CARETRIGHT) == []
 
 
 def test_an_interval_not_twice_as_wide_as_the_others_is_not_cut(drawn):
