@@ -83,7 +83,7 @@ class Notes:
     reasons: dict[str, str] = field(default_factory=dict)
     files: dict[tuple[str, ...], str] = field(default_factory=dict)
     others: dict[str, None] = field(default_factory=dict)
-    remarks: dict[str, None] = field(default_factory=dict)
+    remarks: dict[str, dict[str, None]] = field(default_factory=dict)
     waiting: dict[str, None] = field(default_factory=dict)
     several_machines: dict[str, None] = field(default_factory=dict)
     precisions: dict[str, str] = field(default_factory=dict)
@@ -134,8 +134,8 @@ class Notes:
 
     def caveats(self, published: Published) -> None:
         """Note the caveats of a published value."""
-        if published.caveat:
-            self.remarks[f"{published}: {published.caveat}"] = None
+        for caveat in published.caveats:
+            self.remarks.setdefault(caveat, {})[str(published)] = None
 
     def lines(self) -> tuple[str, ...]:
         """Return the notes in the order of their kinds."""
@@ -150,7 +150,11 @@ class Notes:
         if self.waiting:
             below.append(f"Matched in familiar error, no result yet: {', '.join(self.waiting)}.")
         if self.remarks:
-            below.append("Remarks on published values: " + ". ".join(self.remarks) + ".")
+            alike: dict[str, list[str]] = {}  # remarks on the same values
+            for remark, values in self.remarks.items():
+                alike.setdefault(", ".join(values), []).append(remark)
+            said = (f"{values}: {'; '.join(remarks)}" for values, remarks in alike.items())
+            below.append("Remarks on published values: " + ". ".join(said) + ".")
         return tuple(below)
 
     def _dagger(self, lines: tuple[str, ...]) -> str:

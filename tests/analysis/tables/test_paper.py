@@ -122,6 +122,13 @@ def test_why_a_row_is_not_comparable_is_a_note_below(make_plan, table_of):
     )
 
 
+def test_a_remark_on_several_published_values_stands_once_below_the_table(make_plan, table_of):
+    (remarks,) = (note for note in table_of(make_plan(BOTH), [0.3] * 24).notes if note.startswith("Remarks"))
+    assert "7.5, 5.2: pair-exact error; " in remarks
+    assert remarks.count("pair-exact") == 1
+    assert "5.2: the text of the paper says 5.0" in remarks
+
+
 def test_letters_of_notes_go_on_after_z(make_plan, table_of):
     sizes = list(range(1, 29))
     plan = make_plan(FULL.replace("{model: capsnet}", f"{{model: capsnet, grid: {{conv_channels: {sizes}}}}}"))
