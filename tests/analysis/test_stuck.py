@@ -23,13 +23,19 @@ def test_each_iteration_is_named_with_its_numbers():
         ({"mass": 0.95}, ["one parent takes all children"]),
         ({"logit": 17.0}, ["rounds to 1 and has no gradient"]),
         ({"logit": 16.0}, []),
+        (
+            {"logit": 0.9993, "range": 0.0034},
+            ["every class capsule is nearly as long as can be, where the squash has hardly a gradient"],
+        ),
+        ({"logit": 0.9993, "range": 0.2}, []),
+        ({"logit": 1.02, "range": 0.01}, []),  # no length
         ({"range": 0.0}, ["all classes score alike"]),
         ({"entropy": 1.0, "range": 1e-6}, ["couplings are uniform", "all classes score alike"]),
     ],
 )
 def test_what_the_last_iteration_amounts_to_is_said(last, words):
     healthy, text = {"iteration": 1, **HEALTHY}, diagnostics_in_words([{"iteration": 1, **HEALTHY | last}])
-    found = text.partition(" (")[2].removesuffix(")").split(", ") if "(" in text else []
+    found = text.partition(" (")[2].removesuffix(")").split("; ") if "(" in text else []
     assert [word for word in words if not any(word in line for line in found)] == []
     assert len(found) == len(words)
     assert "(" not in diagnostics_in_words([{"iteration": 1, **HEALTHY | last}, healthy])
