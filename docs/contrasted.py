@@ -32,8 +32,9 @@ def contrast_rows(reference: Path, study: str, *families: str) -> str:
             here = cells[cells["data_set"] == data_set]
             row.append("" if here.empty else _difference(here.iloc[0]))
         rows.append(row)
-    words = shown.reindex(columns=["contrast", "dropped", "stuck"]).astype(object).fillna("")
-    left_out = [f"{row.contrast}: {row.dropped}" for row in words.itertuples() if row.dropped]
+    words = shown.reindex(columns=["contrast", "data_set", "dropped", "stuck"]).astype(object).fillna("")
+    where = {name: f" ({title})" if len(columns) > 1 else "" for name, title in columns.items()}
+    left_out = [f"{row.contrast}{where[row.data_set]}: {row.dropped}" for row in words.itertuples() if row.dropped]
     remarks = dict.fromkeys(
         [*left_out, *(each for several in words["stuck"] if several for each in several.split("; "))]
     )

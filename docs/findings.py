@@ -214,8 +214,10 @@ def commits(reference: Path) -> str:
     lines = [["study", "runs", "commits (runs)"]]
     for path in sorted(reference.glob("*/runs.csv")):
         trained = pd.read_csv(path, usecols=["commit"], dtype=str)["commit"]
+        there = trained.count()
+        number = str(there) if there == len(trained) else f"{there} of {len(trained)}"
         found = trained.str[:7].value_counts(sort=False)
-        lines.append([f"`{path.parent.name}`", str(len(trained)), ", ".join(f"{k} ({n})" for k, n in found.items())])
+        lines.append([f"`{path.parent.name}`", number, ", ".join(f"{k} ({n})" for k, n in found.items())])
     return table(lines)
 
 
