@@ -57,9 +57,9 @@ QUESTIONS = (
         more="After 30 epochs its error is {long@mnist>} points higher on MNIST and {long@smallnorb>} on smallNORB.\n"
         "With residual features on MultiMNIST no difference from a ResNet-20 of widths 16-32-64 was shown "
         "{resnet@multimnist=}.\n"
-        "Against S17's own CNNs, at S17's width: on MultiMNIST, set up as in the code of S17's authors, CapsNet's error is "
-        "{sabour_pairs@multimnist<} points lower (one seed of that CNN is far worse than the others); on MNIST no "
-        "difference was shown (three seeds) {sabour@mnist=}.\n"
+        "Against S17's own CNNs, at S17's width: on MultiMNIST, set up as in the code of S17's authors, CapsNet has an "
+        "error {sabour_pairs@multimnist<} points lower (one seed of that CNN is far worse than the others); on MNIST "
+        "no difference was shown (three seeds) {sabour@mnist=}.\n"
         "Where the learning rate of the CNN on MultiMNIST decays as on other data, CapsNet with residual features is "
         "{decayed@multimnist<} points ahead of it.",
     ),
@@ -118,9 +118,9 @@ QUESTIONS = (
         "Does the decoder help? That was not shown.",
         "With a decoder against without",
         "Under dynamic routing the error with it differs by {dynamic@mnist=} points on MNIST and {dynamic@smallnorb=} "
-        "on smallNORB. On MultiMNIST it is {dynamic@multimnist<?} lower, which does not hold after Holm's correction. At "
-        "S17's width, after six epochs on all images of MNIST, it differs by {wide@mnist=}. The narrow "
-        "decoders have hardly learnt to draw on MNIST, those at S17's width have begun to, so this says little about "
+        "on smallNORB. On MultiMNIST it is {dynamic@multimnist<?} lower, which does not hold after Holm's correction. "
+        "At S17's width, after six epochs on all images of MNIST, it differs by {wide@mnist=}. The narrow decoders "
+        "have hardly learnt to draw on MNIST, those at S17's width have begun to, so this says little about "
         "decoders that draw well.",
         {
             "dynamic": Contrast("cpu", "dynamic routing: with a decoder against without", "dynamic routing"),

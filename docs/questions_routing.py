@@ -185,9 +185,9 @@ ITERATIONS = Question(
     "Do more iterations help? For dynamic routing on MNIST, three in training do; on MultiMNIST that depends.",
     "Iterations of routing",
     "One iteration of dynamic routing is uniform routing, so these are the differences given above; on smallNORB none "
-    "was shown. On MultiMNIST at S17's width networks with three stay at chance in all five seeds, unless they are set "
-    "up as in the code of S17's authors; so set up, one iteration errs {start@multimnist>} points more than otherwise "
-    "(four seeds). Where networks trained with three are tested "
+    "was shown. On MultiMNIST at S17's width networks with three that start as PyTorch does stay at chance in all five "
+    "seeds. Set up as in the code of S17's authors they learn, but one iteration so set up errs "
+    "{start@multimnist>} points more than otherwise (four seeds). Where networks trained with three are tested "
     "with one, no difference was shown: {test@mnist=} points on MNIST, {test@smallnorb=} on smallNORB. At our inverse "
     "temperature EM routing "
     "needs a second iteration: with its paper's loss its error is {em@mnist<} points lower than with one on MNIST "
