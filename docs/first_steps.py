@@ -18,7 +18,9 @@ ROWS = {  # EXPERIMENT/VARIANT -> what the table calls it
     "multimnist-first-steps/first_steps_few": "three iterations, 8 types of primary capsules, not 32",
     "multimnist-first-steps/first_steps_slow": "three iterations, learning rate 0.0001, not 0.001",
     "multimnist-first-steps/first_steps_warmup": "three iterations, rate grows over 469 steps",
-    "multimnist-first-steps/first_steps_authors": "three iterations, authors' start",
+    "multimnist-first-steps/first_steps_authors": "three iterations, authors' start and bias",
+    "multimnist-first-steps/first_steps_start": "three iterations, authors' start alone",
+    "multimnist-first-steps/first_steps_bias": "three iterations, authors' bias alone",
     "mnist-first-steps/first_steps-iterations1": "one iteration, MNIST",
     "mnist-first-steps/first_steps-iterations3": "three iterations, MNIST",
 }
