@@ -29,7 +29,7 @@ ROWS = {  # EXPERIMENT/VARIANT -> what the table calls it
 def first_steps(reference: Path, study: str) -> str:
     """Return the mean length of the right class capsules after some steps, and the gradient of the second step."""
     epochs = _epochs(reference, study)
-    lines = [["network, start", *(f"{step}" for step in AFTER), "norm of the second gradient"]]
+    lines = [["mean length after so many steps", *(f"{step}" for step in AFTER), "norm of the second gradient"]]
     apart = 0.0
     for cell, name in ROWS.items():
         runs = [found for key, found in epochs.items() if key.startswith(f"{cell}/")]
