@@ -61,8 +61,9 @@ def check_claims(plan: Plan, runs: pd.DataFrame, measures: Measures | None = Non
     where fewer than 80 % of the seeds have both. The first is a claim "supported" and the second one "contradicted"
     where both networks and their trainings are the paper's, and "not comparable" where a side deviates.
 
-    A claim about sizes is not tested by networks whose sizes are not within a factor of `SIZE_WITHIN` of what it says,
-    nor one about equal familiar error by networks of which neither was stopped at that of the other.
+    Of several pairs that a claim could be about, those without a run at chance come first, then the one that differs
+    least. A claim about sizes is not tested by networks whose sizes are not within a factor of `SIZE_WITHIN` of what it
+    says, nor one about equal familiar error by networks of which neither was stopped at that of the other.
 
     Args:
         plan: the study.
@@ -117,7 +118,7 @@ def _corrected(results: Sequence[ClaimResult]) -> list[ClaimResult]:
 
 
 def _pairs(claim: PublishedClaim, there: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
-    """Return the two cells of a claim in each experiment; of several candidates those that differ least."""
+    """Return the two cells of a claim in each experiment: of several, those that have learnt, and differ least."""
     sides = [[c for c in there if is_side(c.run, c.published, network)] for network in (claim.first, claim.second)]
     found = []
     for experiment in dict.fromkeys(cell.experiment for cell in sides[0]):
@@ -125,8 +126,12 @@ def _pairs(claim: PublishedClaim, there: Sequence[Cell]) -> list[tuple[Cell, Cel
             (a, b) for a in sides[0] for b in sides[1] if a.experiment == b.experiment == experiment and a is not b
         ]
         if candidates:
-            found.append(min(candidates, key=lambda pair: (bool(_beside_the_claim(claim, *pair)), _distance(*pair))))
+            found.append(min(candidates, key=lambda pair: _rank(claim, *pair)))
     return found
+
+
+def _rank(claim: PublishedClaim, a: Cell, b: Cell) -> tuple[bool, bool, int]:
+    return bool(_beside_the_claim(claim, a, b)), bool(a.stuck or b.stuck), _distance(a, b)
 
 
 def _distance(a: Cell, b: Cell) -> int:

@@ -161,6 +161,22 @@ def test_nothing_is_decided_by_runs_at_chance(checked):
     assert "at chance" in found.reason
 
 
+def test_of_several_pairs_one_that_has_learnt_is_taken(make_plan, write_run, results):
+    """From PyTorch's start three iterations stay at chance, and from the authors' one does."""
+    second = "\n  authors: {model: capsnet, options: {initialisation: authors}, grid: {routing.iterations: [3, 1]}}\n"
+    plan = make_plan(WITH.replace("[capsnet]", "[capsnet, authors]") + second)
+    for stuck, a, b in (
+        ((), "capsnet-iterations3", "capsnet-iterations1"),  # as likely, and first in the study
+        (("capsnet-iterations3",), "authors-iterations3", "authors-iterations1"),
+        (("capsnet-iterations3", "authors-iterations1"), "authors-iterations3", "capsnet-iterations1"),
+    ):
+        for run in plan.runs:
+            error = 89.0 if run.variant in stuck else 0.5 + run.seed / 100 - 0.04 * ("iterations3" in run.variant)
+            write_run(run, error=error, stuck_at_chance=run.variant in stuck)
+        (found,) = (each for each in check_claims(plan, collect(plan, results)) if each.claim.id == LOWER)
+        assert (found.a, found.b) == (a, b)
+
+
 def test_a_claim_without_its_networks_or_its_runs_is_not_tested(make_plan, results):
     plan = make_plan(WITH)
     found = {result.claim.id: result for result in check_claims(plan, collect(plan, results))}
