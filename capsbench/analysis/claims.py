@@ -1,7 +1,7 @@
 """What the papers claim of two networks, held against our runs of the same two at equal seeds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,10 +11,12 @@ from scipy.special import stdtr, stdtrit
 from capsbench.analysis.attacked import attack_text, error_of_choice, under_attack
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.contrasts import SIGNIFICANT, compare, p_value
+from capsbench.analysis.correct_bits import Correct, unlike
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.published import claims, deviations, is_side, of_either
 from capsbench.analysis.published_format import read_file
 from capsbench.analysis.published_values import TEST_IMAGES_IN_MARGIN, Network, Published, PublishedClaim
+from capsbench.analysis.resampling import times_wrong
 from capsbench.analysis.statistics import FEWEST, holm
 from capsbench.analysis.verdicts import ENDED
 from capsbench.registry import flat_options
@@ -52,7 +54,9 @@ class ClaimResult:
     reason: str = ""
 
 
-def check_claims(plan: Plan, runs: pd.DataFrame, measures: Measures | None = None) -> list[ClaimResult]:
+def check_claims(
+    plan: Plan, runs: pd.DataFrame, measures: Measures | None = None, correct: Correct | None = None
+) -> list[ClaimResult]:
     """Return a result per claim and experiment that has both of its networks; one without a pair for other claims.
 
     as claimed: the 95 % interval of the paired difference lies on the side that the paper claims, or, for "the same",
@@ -69,13 +73,17 @@ def check_claims(plan: Plan, runs: pd.DataFrame, measures: Measures | None = Non
         plan: the study.
         runs: from `collect` or `read_runs`.
         measures: what protocols found; claims about attacks rest on them.
+        correct: which test items the runs got right, for the error that comes from the draw of pairs of digits; without
+            it, and under attack, that of two independent tests stands for it, an upper bound.
     """
-    return claims_of(plan, runs, cells(plan, runs), measures or {})
+    return claims_of(plan, runs, cells(plan, runs), measures or {}, correct)
 
 
-def claims_of(plan: Plan, runs: pd.DataFrame, there: Sequence[Cell], measures: Measures) -> list[ClaimResult]:
+def claims_of(
+    plan: Plan, runs: pd.DataFrame, there: Sequence[Cell], measures: Measures, correct: Correct | None = None
+) -> list[ClaimResult]:
     """Do the same as `check_claims`, with the cells at hand."""
-    found = []
+    found, bad = [], unlike(correct, runs).keys()
     for claim in claims():
         pairs = _pairs(claim, there)
         beside = [_beside_the_claim(claim, *pair) for pair in pairs]
@@ -85,7 +93,7 @@ def claims_of(plan: Plan, runs: pd.DataFrame, there: Sequence[Cell], measures: M
             pairs = [pair for pair in pairs if any(_was_attacked(attacked, cell) for cell in pair)]
             tested = [_checked(claim, *pair, plan, attacked, _of_choice(attacked, runs, *pair)) for pair in pairs]
         else:
-            tested = [_checked(claim, a, b, plan, runs, (a.sampling_error, b.sampling_error)) for a, b in pairs]
+            tested = [_checked(claim, a, b, plan, runs, _of_the_draw(a, b, correct, bad)) for a, b in pairs]
         tested += [ClaimResult(claim, None, None, None, None, "", "", "not tested", why) for why in beside if why]
         found += tested or [_untested(claim, there)]
     return _corrected(found)
@@ -95,9 +103,37 @@ def _was_attacked(attacked: pd.DataFrame, cell: Cell) -> bool:
     return bool((attacked["key"].isin(cell.keys) & (attacked["status"] == "ok")).any())
 
 
-def _of_choice(attacked: pd.DataFrame, runs: pd.DataFrame, a: Cell, b: Cell) -> tuple[float, float]:
-    first, second = (error_of_choice(attacked, runs, cell.experiment, cell.variant) for cell in (a, b))
-    return first, second
+def _of_choice(attacked: pd.DataFrame, runs: pd.DataFrame, a: Cell, b: Cell) -> float:
+    """Return the standard error in points that comes from the choice of attacked images, as `_of_two_tests` has it."""
+    return _of_two_tests(*(error_of_choice(attacked, runs, cell.experiment, cell.variant) for cell in (a, b)))
+
+
+def _of_the_draw(a: Cell, b: Cell, correct: Correct | None, bad: Set[str]) -> float:
+    """Return the standard error in points of the difference of two cells that comes from the draw of the test items.
+
+    Pairs of digits are drawn one by one, and both networks see the same. bad: runs whose items are not known.
+    """
+    bound = _of_two_tests(a.sampling_error, b.sampling_error)
+    if bound == 0 or correct is None or a.experiment in correct.mixed:
+        return bound
+    sides = [{int(key.rpartition("seed")[2]): key for key in cell.keys} for cell in (a, b)]
+    seeds = [seed for seed in a.errors if seed in b.errors]
+    keys = [[side[seed] for seed in seeds] for side in sides]
+    if not seeds or any(key in bad or key not in correct.right for side in keys for key in side):
+        return bound
+    first, second = (times_wrong([correct.right[key] for key in side])[0] for side in keys)
+    differences = 100 * (first - second) / len(seeds)  # of each item, the seeds averaged
+    return float(differences.std(ddof=1)) / math.sqrt(len(differences))
+
+
+def _of_two_tests(first: float, second: float) -> float:
+    """Return the standard error of a difference of two errors that hold their own, as if the tests were independent.
+
+    Both networks see the same items, and what one finds hard the other rather does too. So the error of the difference
+    is at most that of two independent tests, whose variances add up; only networks that avoid each other's mistakes
+    could have more. How much less it is, two error rates do not tell.
+    """
+    return math.hypot(first, second)
 
 
 def _corrected(results: Sequence[ClaimResult]) -> list[ClaimResult]:
@@ -161,12 +197,10 @@ def _untested(claim: PublishedClaim, there: Sequence[Cell]) -> ClaimResult:
     return ClaimResult(claim, None, None, None, None, "", "", "not tested", reason)
 
 
-def _checked(
-    claim: PublishedClaim, a: Cell, b: Cell, plan: Plan, runs: pd.DataFrame, sampling_errors: tuple[float, float]
-) -> ClaimResult:
-    """Compare two cells. runs: with the errors that the claim is about; sampling_errors: of these, of both cells."""
+def _checked(claim: PublishedClaim, a: Cell, b: Cell, plan: Plan, runs: pd.DataFrame, sampling: float) -> ClaimResult:
+    """Compare two cells. runs: with the errors that the claim is about; sampling: the error of drawn test items."""
     contrast = Contrast("claims", a.experiment, a.variant, b.variant)
-    row = _widened(compare([contrast], runs).to_dict("records")[0], sampling_errors)
+    row = _widened(compare([contrast], runs).to_dict("records")[0], sampling)
     place = (claim, a.experiment, a.variant, b.variant, row)
     if row["n"] == 0 and not all(cell.errors or cell.diverged or cell.failed for cell in (a, b)):
         return ClaimResult(*place, "", "", "not tested", "not run")
@@ -177,14 +211,8 @@ def _checked(
     return ClaimResult(*place, here, why, _VERDICTS[here], why)
 
 
-def _widened(row: Mapping[str, Any], sampling_errors: tuple[float, float]) -> dict[str, Any]:
-    """Add the sampling error of drawn test items to the interval and to p.
-
-    Both networks see the same items, and what one finds hard the other rather does too. So the error of the difference
-    is at most that of two independent tests, whose variances add up; only networks that avoid each other's mistakes
-    could have more. How much less it is, two error rates do not tell.
-    """
-    sampling = math.hypot(*sampling_errors)
+def _widened(row: Mapping[str, Any], sampling: float) -> dict[str, Any]:
+    """Add the sampling error of drawn test items to the interval and to p."""
     known = {**row, "sampling_error": sampling}
     if sampling == 0 or math.isnan(row["low"]):
         return known

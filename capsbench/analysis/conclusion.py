@@ -27,6 +27,7 @@ from capsbench.analysis.contrasts import (
     p_value,
     titles_of,
 )
+from capsbench.analysis.correct_bits import Correct
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.statistics import FEWEST
 from capsbench.analysis.verdicts import DECIDED
@@ -55,21 +56,26 @@ class Finding:
         return f"{self.heading}{': ' if parts else ''}{'; '.join(parts)}."
 
 
-def conclusion(plan: Plan, runs: pd.DataFrame, measures: Measures | None = None) -> list[str]:
+def conclusion(
+    plan: Plan, runs: pd.DataFrame, measures: Measures | None = None, correct: Correct | None = None
+) -> list[str]:
     """Return what was shown, what was not, and what cannot be compared with the papers, a sentence each.
 
     Args:
         plan: the study.
         runs: from `collect` or `read_runs`.
         measures: what protocols found; claims about attacks rest on them.
+        correct: which test items the runs got right; claims about drawn pairs of digits rest on it, see `check_claims`.
     """
-    return [str(found) for found in findings(plan, runs, measures)]
+    return [str(found) for found in findings(plan, runs, measures, correct)]
 
 
-def findings(plan: Plan, runs: pd.DataFrame, measures: Measures | None = None) -> list[Finding]:
+def findings(
+    plan: Plan, runs: pd.DataFrame, measures: Measures | None = None, correct: Correct | None = None
+) -> list[Finding]:
     """Return the sentences of `conclusion` in parts; those about contrasts are left out where there are none."""
     there = cells(plan, runs)
-    of_papers = _of_papers(there, claims_of(plan, runs, there, measures or {}), titles_of(plan))
+    of_papers = _of_papers(there, claims_of(plan, runs, there, measures or {}, correct), titles_of(plan))
     return [*findings_of_contrasts(plan, runs), *of_papers]
 
 

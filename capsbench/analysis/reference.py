@@ -171,8 +171,8 @@ def redraw_plots(
 
 def redraw_report(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None) -> Path:
     """Write report.html from the runs, and from the tables and plots in the folder; returns its path."""
-    measures = measures_of(plan, folder, results)
-    tables = build_tables(plan, runs, correct_of(plan, folder, results), measures)
+    correct, measures = correct_of(plan, folder, results), measures_of(plan, folder, results)
+    tables = build_tables(plan, runs, correct, measures)
     if results is not None:
         facts = summarise_provenance(plan, results)
     else:
@@ -180,7 +180,7 @@ def redraw_report(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | 
         facts = {str(name): str(value) for name, value in (kept.get("summary") or {}).items()}
     with _run_folders(plan, folder, results) as known:
         curves = None if known is None else learning_curves(plan, known)
-    path = write_report(plan, runs, folder, facts, curves, tables, measures)
+    path = write_report(plan, runs, folder, facts, curves, tables, measures, correct)
     _note_analysis(folder)
     return path
 

@@ -12,6 +12,7 @@ import pandas as pd
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.conclusion import findings, scope
 from capsbench.analysis.contrasts import compare, contrasts_of_begun
+from capsbench.analysis.correct_bits import Correct
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.page import contrasts_table, details_of, plots_of, results_table, sheets_of
 from capsbench.analysis.power import in_words
@@ -36,6 +37,7 @@ def write_report(
     curves: pd.DataFrame | None = None,
     tables: Mapping[str, Table] | None = None,
     measures: Measures | None = None,
+    correct: Correct | None = None,
 ) -> Path:
     """Write folder/report.html; returns its path. Plots are those that stand in the folder.
 
@@ -47,13 +49,14 @@ def write_report(
         curves: from `learning_curves`; None where the run folders are not here.
         tables: from `build_tables`; left out: made of the runs alone.
         measures: what protocols found.
+        correct: which test items the runs got right.
     """
     found = cells(plan, runs)
     compared = compare(contrasts_of_begun(plan, runs), runs)
     facts = {
         "study": plan.study,
         "scope": scope(plan, runs),
-        "findings": findings(plan, runs, measures),
+        "findings": findings(plan, runs, measures, correct),
         "coverage": _coverage(found, runs),
         "results": results_table(found),
         "seeds": in_words(plan, runs),

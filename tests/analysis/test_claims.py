@@ -2,12 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 from studies import FULL, NOVEL, PAIRS
 
 from capsbench.analysis.claims import check_claims
 from capsbench.analysis.collect import collect
+from capsbench.analysis.correct_bits import Correct
 
 ITERATIONS = FULL.replace("seeds: [0, 1, 2]", "seeds: [0, 1, 2, 3, 4]").replace(
     "{model: capsnet}", "{model: capsnet, options: {decoder: %s}, grid: {routing.iterations: [3, 1]}}"
@@ -85,6 +87,43 @@ def test_the_draw_of_the_test_pairs_belongs_into_the_interval(make_plan, write_r
     assert (found.found["low"], found.found["high"]) == pytest.approx((-2.4 - half, -2.4 + half))
     p = 2 * stats.t.sf(2.4 / (half / stats.t.ppf(0.975, 2)), 2)
     assert found.found["p"] == pytest.approx(p)
+
+
+@pytest.mark.parametrize("known", ["all", "one is missing", "one has another error", "tested on other items"])
+def test_where_it_is_known_which_pairs_were_wrong_the_draw_counts_for_their_differences(
+    make_plan, write_run, results, known
+):
+    """600 pairs: both are wrong in 30, the first alone in 6 and the second in 24 to 26, in each seed others."""
+    plan, right = make_plan(PAIRED), {}
+    for run in plan.runs:
+        wrong = np.zeros(600, dtype=bool)
+        wrong[:30] = True
+        alone = (30, 36) if run.variant.endswith("3") else (36, 60 + run.seed)
+        wrong[np.arange(*alone) + 100 * run.seed] = True
+        write_run(run, error=100 * wrong.mean())
+        right[run.key] = ~wrong
+    runs = collect(plan, results).assign(test_images=600)
+    kept = dict(right)
+    if known == "one is missing":
+        del kept[plan.runs[0].key]
+    if known == "one has another error":
+        kept[plan.runs[0].key] = np.ones(600, dtype=bool)
+    mixed = {"multimnist": "a file"} if known == "tested on other items" else {}
+    found, bound = (
+        next(r for r in check_claims(plan, runs, None, correct) if r.claim.id == "S17-iterations-multimnist").found
+        for correct in (Correct(kept, {}, {}, mixed), None)
+    )
+    if known != "all":
+        assert (found["low"], found["high"], found["p"]) == (bound["low"], bound["high"], bound["p"])
+        return
+    first, second = (np.array([~right[run.key] for run in plan.runs if run.variant.endswith(end)]) for end in "31")
+    differences = 100 * (first.astype(float) - second)  # [seeds, pairs]
+    by_seed, by_pair = differences.mean(axis=1), differences.mean(axis=0)
+    error = math.hypot(by_seed.std(ddof=1) / math.sqrt(3), by_pair.std(ddof=1) / math.sqrt(600))
+    half = stats.t.ppf(0.975, 2) * error
+    assert (found["low"], found["high"]) == pytest.approx((by_seed.mean() - half, by_seed.mean() + half))
+    assert found["p"] == pytest.approx(2 * stats.t.sf(-by_seed.mean() / error, 2))
+    assert 0 < 2 * found["sampling_error"] < bound["sampling_error"]
 
 
 def test_where_all_test_items_are_the_papers_the_interval_is_that_of_the_paired_differences(checked):

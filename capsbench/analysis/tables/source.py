@@ -54,7 +54,7 @@ def gather(plan: Plan, runs: pd.DataFrame, correct: Correct | None = None, measu
     runs = runs[[name for name in runs if not str(name).startswith("option.")]]  # many, and the plan has them
     there = cells(plan, runs)
     measures = measures or {}
-    return Source(plan, runs, there, claims_of(plan, runs, there, measures), correct, measures)
+    return Source(plan, runs, there, claims_of(plan, runs, there, measures, correct), correct, measures)
 
 
 def not_run(name: str, there: Sequence[Cell], shown: Sequence[str] = ()) -> list[Published]:
