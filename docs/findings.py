@@ -239,14 +239,19 @@ def _seeds_of(runs: pd.DataFrame) -> str:
     return f"{listed} ({errors.max() - errors.min():.1f})" if errors.notna().sum() > 1 else listed
 
 
-def last_epochs(reference: Path, study: str) -> dict[str, "pd.Series[Any]"]:
-    """Return what the last epoch of each run wrote into metrics.csv, by the run's key."""
+def epochs(reference: Path, study: str, cells: tuple[str, ...] = ("",)) -> dict[str, pd.DataFrame]:
+    """Return metrics.csv of each run whose key begins with one of `cells`, a row per epoch, by the run's key."""
     with tarfile.open(reference / study / "runs.tar.xz", mode="r:xz") as archive:
         return {
-            Path(member.name).parent.as_posix(): pd.read_csv(archive.extractfile(member)).iloc[-1]  # type: ignore[arg-type]
+            Path(member.name).parent.as_posix(): pd.read_csv(archive.extractfile(member))  # type: ignore[arg-type]
             for member in archive
-            if Path(member.name).name == "metrics.csv"
+            if member.name.startswith(cells) and Path(member.name).name == "metrics.csv"
         }
+
+
+def last_epochs(reference: Path, study: str) -> dict[str, "pd.Series[Any]"]:
+    """Return what the last epoch of each run wrote into metrics.csv, by the run's key."""
+    return {key: found.iloc[-1] for key, found in epochs(reference, study).items()}
 
 
 def held_out(reference: Path, study: str) -> str:

@@ -3,12 +3,10 @@
 Each epoch of these runs is one step, so that metrics.csv has the lengths and the gradient of each step.
 """
 
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
-from findings import table
+from findings import epochs, table
 
 AFTER = (0, 1, 2, 4, 9, 24, 49, 99)  # steps
 ROWS = {  # EXPERIMENT/VARIANT -> what the table calls it
@@ -28,11 +26,11 @@ ROWS = {  # EXPERIMENT/VARIANT -> what the table calls it
 
 def first_steps(reference: Path, study: str) -> str:
     """Return the mean length of the right class capsules after some steps, and the gradient of the second step."""
-    epochs = _epochs(reference, study)
+    metrics = epochs(reference, study, tuple(f"{cell}/" for cell in ROWS))
     lines = [["mean length after so many steps", *(f"{step}" for step in AFTER), "norm of the second gradient"]]
     apart = 0.0
     for cell, name in ROWS.items():
-        runs = [found for key, found in epochs.items() if key.startswith(f"{cell}/")]
+        runs = [found for key, found in metrics.items() if key.startswith(f"{cell}/")]
         if not runs:
             raise KeyError(f"no run of {cell}")
         lengths = pd.DataFrame([run["right_capsule_length"].reset_index(drop=True) for run in runs])
@@ -42,15 +40,3 @@ def first_steps(reference: Path, study: str) -> str:
         means = (f"{lengths[step].mean():.3f}" if step in lengths else "" for step in AFTER)
         lines.append([name, *means, f"{min(second):.2g} to {max(second):.2g}"])
     return f"{table(lines)}\n\nSeeds differ by at most {apart:.2f}."
-
-
-def _epochs(reference: Path, study: str) -> "dict[str, pd.DataFrame]":
-    """Return metrics.csv of each run of the rows, by the run's key."""
-    wanted = tuple(f"{cell}/" for cell in ROWS)
-    with tarfile.open(reference / study / "runs.tar.xz", mode="r:xz") as archive:
-        found: dict[str, Any] = {
-            Path(member.name).parent.as_posix(): pd.read_csv(archive.extractfile(member))  # type: ignore[arg-type]
-            for member in archive
-            if member.name.startswith(wanted) and Path(member.name).name == "metrics.csv"
-        }
-    return found
