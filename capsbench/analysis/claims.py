@@ -15,9 +15,9 @@ from capsbench.analysis.correct_bits import Correct, unlike
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.published import claims, deviations, is_side, of_either
 from capsbench.analysis.published_format import read_file
-from capsbench.analysis.published_values import TEST_IMAGES_IN_MARGIN, Network, Published, PublishedClaim
+from capsbench.analysis.published_values import Network, Published, PublishedClaim
 from capsbench.analysis.resampling import times_wrong
-from capsbench.analysis.statistics import FEWEST, holm
+from capsbench.analysis.statistics import FEWEST, holm, margin_of
 from capsbench.analysis.verdicts import ENDED
 from capsbench.registry import flat_options
 from capsbench.study import Contrast, Plan
@@ -264,7 +264,7 @@ def _margin(claim: PublishedClaim, a: Cell, b: Cell, runs: pd.DataFrame) -> floa
     rows = runs[runs["key"].isin(b.keys) & (runs["status"] == "ok")]
     if rows.empty:
         return 0.0
-    return max(float(rows["test_error"].mean()) / 10, 100 * TEST_IMAGES_IN_MARGIN / float(rows["test_images"].iloc[0]))
+    return margin_of(float(rows["test_error"].mean()), float(rows["test_images"].iloc[0]))
 
 
 def _reasons(claim: PublishedClaim, a: Cell, b: Cell, plan: Plan) -> str:

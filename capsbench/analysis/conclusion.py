@@ -21,6 +21,7 @@ from capsbench.analysis.contrasts import (
     digits_for,
     excludes_zero,
     interval_of_difference,
+    is_same,
     is_shown,
     not_in_intervals,
     number,
@@ -94,11 +95,15 @@ def findings_of_contrasts(
         return
     shown = [row for row in rows if row.n >= FEWEST and is_shown(row)]
     stuck = [row for row in rows if row.n >= FEWEST and row.at_chance]
-    rest = [row for row in rows if row.n >= FEWEST and not row.at_chance and not is_shown(row)]
+    same = [row for row in rows if row.n >= FEWEST and is_same(row)]
+    rest = [row for row in rows if row.n >= FEWEST and not (row.at_chance or is_shown(row) or is_same(row))]
     names = {row.Index: _name(row, titles, table) for row in rows}
     if shown:
         heading = f"A difference in test error was shown in {_of(len(shown), rows)}, {_correction(rows)}"
         yield _listed(heading, [f"{names[row.Index]}: {row.shows}" for row in shown], most=most, where=where)
+    if same:
+        heading = f"The two were shown to have the same test error, within a tenth, in {_of(len(same), rows)}"
+        yield _listed(heading, [f"{names[row.Index]}: {row.shows}" for row in same], most=most, where=where)
     if stuck:
         heading = f"In {_of(len(stuck), rows)} a variant stayed at chance in some seeds"
         heading += ", so that the difference says nothing of networks that learn"

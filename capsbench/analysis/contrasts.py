@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from capsbench.analysis.statistics import PairedSummary, holm, summarise_pairs
+from capsbench.analysis.statistics import SHARE_IN_MARGIN, PairedSummary, holm, p_of_same, summarise, summarise_pairs
 from capsbench.run.match import ROUNDING, TOLERANCE
 from capsbench.study import Contrast, Plan
 
@@ -26,7 +26,7 @@ _ENDS = {
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 COLUMNS = [
     "family", "experiment", "data_set", "contrast", "a", "b", "n", "planned", "dropped", "mean", "std", "low", "high",
-    "p_better", "p", "p_holm", "tests", "differences", "shows", "unofficial", "stuck", "at_chance",
+    "p_better", "p", "p_holm", "margin", "p_same", "tests", "differences", "shows", "unofficial", "stuck", "at_chance",
 ]  # fmt: skip
 
 
@@ -36,7 +36,9 @@ def compare(contrasts: Sequence[Contrast], runs: pd.DataFrame) -> pd.DataFrame:
     n of planned seeds; dropped: the seeds without a difference, with the reason and the variant; mean, std, low and
     high: of the differences, with the 95 % t interval of their mean; p_better: the probability that in a fresh pair
     of runs the error of `a` is below that of `b`; p: of the paired t test; p_holm: adjusted within the family, for
-    its `tests` contrasts that have a p; differences: by seed; shows: a sentence; unofficial: files that are not the
+    its `tests` contrasts that have a p; margin: within how many points the two count as the same, a tenth of the mean
+    error of `b`; p_same: of two one-sided t tests that the mean lies
+    within it, adjusted in the same way; differences: by seed; shows: a sentence; unofficial: files that are not the
     official ones; stuck: which variants never left chance in training, and in how many seeds; at_chance: the seeds in
     which either did. Their errors are in the numbers, but such a difference is not a shown one, see `is_shown`. See
     `summarise_pairs` for where there is no interval and no p.
@@ -52,11 +54,16 @@ def compare(contrasts: Sequence[Contrast], runs: pd.DataFrame) -> pd.DataFrame:
     for family in dict.fromkeys(row["family"] for row in rows):
         members = [row for row in rows if row["family"] == family]
         tests = sum(not math.isnan(row["p"]) for row in members)
-        for row, p_holm in zip(members, holm([row["p"] for row in members]), strict=True):
-            row |= {"p_holm": p_holm, "tests": tests}
-    for row in rows:
-        row["shows"] = sentence(row.pop("summary"), row["p_holm"], row["tests"], row["dropped"], row["stuck"])
-    return pd.DataFrame(rows, columns=COLUMNS)
+        adjusted = zip(*(holm([row[p] for row in members]) for p in ("p", "p_same")), strict=True)
+        for row, (p_holm, p_same) in zip(members, adjusted, strict=True):
+            row |= {"p_holm": p_holm, "p_same": p_same, "tests": tests}
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    within = [row.margin if is_same(row) else 0.0 for row in table.itertuples()]
+    table["shows"] = [
+        sentence(row["summary"], row["p_holm"], row["tests"], row["dropped"], row["stuck"], same_within)
+        for row, same_within in zip(rows, within, strict=True)
+    ]
+    return table
 
 
 def contrasts_of_begun(plan: Plan, runs: pd.DataFrame) -> list[Contrast]:
@@ -72,6 +79,14 @@ def is_shown(row: Any) -> bool:
     seed: a mean over networks that learnt and others that did not says how often they fail.
     """
     return excludes_zero(row) and bool(row.p_holm < SIGNIFICANT) and not row.at_chance
+
+
+def is_same(row: Any) -> bool:
+    """Tell whether a row of `compare` shows that networks that learn have the same error, within its margin.
+
+    No difference was shown, and two one-sided tests leave p below 0.05, after Holm's correction too.
+    """
+    return bool(row.p_same < SIGNIFICANT) and not row.at_chance and not is_shown(row)
 
 
 def excludes_zero(row: Any) -> bool:
@@ -116,7 +131,9 @@ def family_title(plan: Plan, family: str) -> str:
     return f"{variant.label or base}: {axis.replace('.', ' ').replace('_', ' ')}"
 
 
-def sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str = "", stuck: str = "") -> str:
+def sentence(
+    found: PairedSummary, p_holm: float, tests: int, dropped: str = "", stuck: str = "", same_within: float = 0.0
+) -> str:
     """Say what the error of the first is against the second's, no stronger than the interval and the family allow.
 
     Args:
@@ -125,12 +142,15 @@ def sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str = "",
         tests: the contrasts of the family that have a p value.
         dropped: seeds without a difference and why, empty if there are none.
         stuck: which variants stayed at chance and how often, empty if none did; no direction is said then.
+        same_within: the margin in points if the two were shown to be the same within it, otherwise 0.
     """
-    text = _sentence(found, p_holm, tests, dropped, bool(stuck))
+    text = _sentence(found, p_holm, tests, dropped, bool(stuck), same_within)
     return f"{text}; {stuck}" if stuck else text
 
 
-def _sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str, at_chance: bool) -> str:
+def _sentence(
+    found: PairedSummary, p_holm: float, tests: int, dropped: str, at_chance: bool, same_within: float
+) -> str:
     seeds = f"{count_in_words(found.n)} seed{'' if found.n == 1 else 's'}"
     left_out = f"; dropped: {dropped}" if dropped else ""
     if found.n == 0:
@@ -145,9 +165,10 @@ def _sentence(found: PairedSummary, p_holm: float, tests: int, dropped: str, at_
             return f"{mean} points in every seed: no interval without a spread {basis}"
         return f"{mean} points: too few seeds for an interval {basis}"
     digits = digits_for(found.low, found.high)
-    if at_chance or found.low <= 0 <= found.high:
+    if at_chance or same_within or found.low <= 0 <= found.high:
         low, high = (number(value, digits) for value in (found.low, found.high))
-        said = "" if at_chance else "no difference was shown: "
+        said = f"the same within {margin_text(same_within)} points: " if same_within else "no difference was shown: "
+        said = "" if at_chance else said
         return f"{said}between {low} and {high} points {basis}"
     near, far = sorted((abs(found.low), abs(found.high)))
     direction = "lower" if found.mean < 0 else "higher"
@@ -177,6 +198,11 @@ def interval_of_difference(low: float, high: float) -> str:
     """Write an interval with the digits that it needs: "[−0.57, +0.03]"."""
     digits = digits_for(low, high)
     return f"[{number(low, digits)}, {number(high, digits)}]"
+
+
+def margin_text(margin: float) -> str:
+    """Write a margin in points with the two digits that count: "0.19", "3.3"."""
+    return f"{margin:.2g}"
 
 
 def p_value(p: float) -> str:
@@ -217,6 +243,7 @@ def _row(contrast: Contrast, runs: pd.DataFrame) -> dict[str, Any]:
             pairs[seed] = (float(found[0]), float(found[1]))
     stuck, at_chance = _stuck(cells, labels, len(seeds))
     summary = summarise_pairs(*([pair[side] for pair in pairs.values()] for side in (0, 1)))
+    margin = SHARE_IN_MARGIN * summarise([second for _, second in pairs.values()]).mean
     return {
         "family": contrast.family, "experiment": contrast.experiment, "data_set": cells[0]["data_set"].iloc[0],
         "contrast": contrast.name or label_of(*labels), "a": contrast.a, "b": contrast.b,
@@ -224,6 +251,7 @@ def _row(contrast: Contrast, runs: pd.DataFrame) -> dict[str, Any]:
         "dropped": "; ".join(f"{why} in {n} seed{'s' * (n > 1)}" for why, n in dropped.items()),
         "mean": summary.mean, "std": summary.std, "low": summary.low, "high": summary.high,
         "p_better": summary.better, "p": summary.p, "summary": summary,
+        "margin": margin, "p_same": p_of_same(summary, margin),
         "differences": {seed: a - b for seed, (a, b) in pairs.items()},
         "unofficial": "; ".join(_unofficial(cells)), "stuck": stuck, "at_chance": at_chance,
     }  # fmt: skip

@@ -17,7 +17,9 @@ from capsbench.analysis.contrasts import (
     digits_for,
     family_title,
     interval_of_difference,
+    is_same,
     is_shown,
+    margin_text,
     number,
     p_value,
     titles_of,
@@ -109,7 +111,8 @@ def results_table(cells: Sequence[Cell]) -> Sheet:
 
 def contrasts_table(plan: Plan, found: pd.DataFrame) -> Sheet:
     """Return a row per contrast, from `compare`: its name, the difference, what it shows, and then the rest."""
-    columns = ["contrast", "difference (points)", "error of the first", "P(better)", "p (Holm)", "n", "family"]
+    columns = ["contrast", "difference (points)", "error of the first", "P(better)", "p (Holm)", "p (same)", "n",
+               "family"]  # fmt: skip
     titles = titles_of(plan)
     rows = [_contrast(row, titles[row.experiment], family_title(plan, row.family)) for row in found.itertuples()]
     return Sheet("contrasts", columns, rows, fixed=3)
@@ -202,7 +205,7 @@ def _contrast(row: Any, title: str, family: str) -> list[Field]:
         _difference(row.mean, row.low, row.high),
         _shown(row),
         Field(probability_text(row.p_better), row.p_better),
-        Field(MISSING if math.isnan(row.low) else p_value(row.p_holm), row.p_holm),
+        *(Field(MISSING if math.isnan(p) else p_value(p), p) for p in (row.p_holm, row.p_same)),
         Field(f"{row.n} of {row.planned}", row.n),
         Field(family, kind="why"),
     ]
@@ -213,6 +216,8 @@ def _shown(row: Any) -> Field:
         return Field(at_chance_text(row), kind="undecided")
     if is_shown(row):
         return Field("lower", kind="better") if row.mean < 0 else Field("higher", kind="worse")
+    if is_same(row):
+        return Field("the same", kind="same", below=f"within {margin_text(row.margin)}")
     return Field("not shown" if row.n >= FEWEST else "too few seeds", kind="undecided")
 
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from capsbench.analysis.published_format import Attack, Claim, Protocol, Side, Value, read_file
+from capsbench.analysis.statistics import margin_of
 from capsbench.study import catalogue
-
-TEST_IMAGES_IN_MARGIN = 5
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def _published(value: Value, protocol: Protocol | None) -> Published:
         data_set=data_set,
         error=error,
         rounding=value.rounding if value.rounding is not None else 0.5 / 10**decimals,
-        margin=max(error / 10, _smallest_margin(data_set, protocol)),
+        margin=margin_of(error, _test_images(data_set, protocol)),
         familiar=None if value.familiar is None else _error(value.familiar, value.unit),
         caveats=tuple(value.caveats),
         requirements={} if protocol is None else protocol.model_dump(exclude_unset=True),
@@ -143,12 +142,12 @@ def _error(printed: str, unit: str) -> float:
     return round(100 - float(printed), 6) if unit == "accuracy" else float(printed)
 
 
-def _smallest_margin(data_set: str, protocol: Protocol | None) -> float:
-    """Return what five test images are, in points; 0 where their number is not known."""
+def _test_images(data_set: str, protocol: Protocol | None) -> int | None:
+    """Return the number of test images that a value rests on; None where it is not known."""
     images = protocol.test_images if protocol is not None else None
     if images is None and data_set in catalogue():
         images = catalogue()[data_set].test_items
-    return 100 * TEST_IMAGES_IN_MARGIN / images if images else 0.0
+    return images
 
 
 def _claim(claim: Claim) -> PublishedClaim:

@@ -8,6 +8,7 @@ from scipy.special import stdtr, stdtrit  # t and its quantile; scipy.stats has 
 
 CONFIDENCE = 0.95
 FEWEST = 3  # seeds or pairs for an interval: that of two is 12.7 standard errors wide either way
+SHARE_IN_MARGIN, ITEMS_IN_MARGIN = 0.1, 5  # of the error, of the test items: what counts as the same
 _EQUAL = 1e-9  # errors in %: a thousandth of the smallest step that a test set has, and far above rounding
 
 
@@ -91,6 +92,27 @@ def summarise_pairs(first: Sequence[float], second: Sequence[float]) -> PairedSu
     p = 2 * float(stdtr(n - 1, -abs(mean) / (std / math.sqrt(n))))
     better = float(stdtr(n - 1, -mean / (std * math.sqrt(1 + 1 / n))))
     return PairedSummary(n, mean, std, *found.interval, p, better)
+
+
+def margin_of(error: float, items: float | None) -> float:
+    """Return within how many points of a published error in % another one counts as the same.
+
+    A tenth of it, or five of the `items` of the test if that is more; None or nan: their number is not known.
+    """
+    of_test = 100 * ITEMS_IN_MARGIN / items if items and not math.isnan(items) else 0.0
+    return max(SHARE_IN_MARGIN * error, of_test)
+
+
+def p_of_same(found: PairedSummary, margin: float) -> float:
+    """Return the p value of "the mean difference lies within ±margin": the larger of two one-sided t tests (TOST).
+
+    It is below 0.05 where the 90 % interval of the mean lies within the margin. nan where there is no interval.
+
+    Source: Schuirmann 1987.
+    """
+    if math.isnan(found.low):
+        return math.nan
+    return float(stdtr(found.n - 1, (abs(found.mean) - margin) / (found.std / math.sqrt(found.n))))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -78,7 +78,7 @@ def test_a_contrast_whose_interval_holds_zero_never_has_a_direction(concluded, s
 
 def test_what_was_shown_comes_first_with_its_interval(concluded):
     said, table = concluded(
-        one=STEADY, two=[e + 0.4 for e in [5.3, 4.6, 5.4, 4.7, 5.0]], three=[4.0, 4.2, 4.1, 4.1, 4.0]
+        one=STEADY, two=[e + 0.4 for e in [5.6, 4.3, 5.7, 4.4, 5.0]], three=[4.0, 4.2, 4.1, 4.1, 4.0]
     )
     assert "was shown in 2 of 3 contrasts" in said[0]
     assert said[0].index("three against one") < said[0].index("three against two")
@@ -90,7 +90,7 @@ def test_what_was_shown_comes_first_with_its_interval(concluded):
 
 
 def test_a_difference_that_falls_to_the_correction_has_no_direction(concluded):
-    two = [5.0, 5.5, 5.4, 5.3, 5.2]  # p = 0.035 alone, 0.07 in a family of two
+    two = [5.0, 6.7, 6.0, 6.2, 5.5]  # p = 0.047 alone, 0.09 in a family of two
     said, table = concluded(one=STEADY, two=two, three=[5.4, 4.7, 5.3, 5.2, 4.9])
     row = table.set_index("contrast").loc["two against one"]
     assert (row.low > 0, row.p < 0.05, row.p_holm > 0.05) == (True, True, True)
@@ -98,6 +98,17 @@ def test_a_difference_that_falls_to_the_correction_has_no_direction(concluded):
     assert "Holm's correction for 2 contrasts" in item
     assert not DIRECTIONS.search(item)
     assert not any("was shown in" in sentence and not sentence.startswith("No ") for sentence in said)
+
+
+def test_what_is_the_same_within_a_tenth_is_neither_a_difference_nor_open(concluded):
+    said, table = concluded(one=STEADY, two=[5.1, 5.0, 5.2, 5.1, 5.0], three=[5.4, 4.7, 6.3, 5.2, 3.9])
+    (sentence,) = [sentence for sentence in said if "the same test error, within a tenth, in 1 of 3" in sentence]
+    (item,) = sentences_on([sentence], "two against one")
+    row = table.set_index("contrast").loc["two against one"]
+    assert f"the same within 0.51 points: between −{-row.low:.2f} and +{row.high:.2f} points (five seeds" in item
+    assert not DIRECTIONS.search(item)
+    assert sentences_on(said, "two against one") == [item]
+    assert any(other.startswith("No difference was shown in 2 of 3") for other in said)
 
 
 def test_the_order_is_that_of_the_study_and_not_that_of_the_results(concluded):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.contrasts import at_chance_text, compare, is_shown, label_of, sentence
+from capsbench.analysis.contrasts import at_chance_text, compare, is_same, is_shown, label_of, sentence
 from capsbench.analysis.statistics import PairedSummary, summarise_pairs
 from capsbench.analysis.tables import write_table, write_tables
 from capsbench.analysis.tables.contrasts import contrasts_table
@@ -248,6 +248,58 @@ def test_a_sentence_claims_no_more_than_the_interval(found, p_holm, said):
     assert sentence(found, p_holm, 2).startswith(said)
 
 
+def test_a_sentence_says_within_what_two_are_the_same():
+    said = sentence(UNCLEAR, 0.8, 2, same_within=1.24)
+    assert said == "the same within 1.2 points: between −0.40 and +0.80 points (five seeds, paired)"
+    small = sentence(LOWER, 0.062, 2, same_within=5.3)  # not shown after Holm's correction
+    assert small == "the same within 5.3 points: between −3.40 and −1.20 points (five seeds, paired)"
+    assert "same" not in sentence(UNCLEAR, 0.8, 2, stuck="a stayed at chance in 1 of 5 seeds", same_within=1.24)
+
+
+def test_two_are_the_same_where_the_interval_lies_within_a_tenth_of_the_second(compared):
+    """Differences of −0.1 and +0.1 around 0.02: the half width of the 90 % interval is 0.104."""
+    ends = {"iterations2": [2.0, 2.3, 2.0, 2.3, 2.2], "iterations3": [2.1, 2.2, 2.1, 2.2, 2.1]}
+    table = compared(iterations1=[2.1, 2.2, 2.1, 2.2, 2.1], **ends)
+    one, other = table.itertuples()
+    assert one.margin == pytest.approx(0.214)
+    assert (is_same(one), is_shown(one)) == (True, False)
+    assert one.shows.startswith("the same within 0.21 points: between −")
+    assert (other.shows, is_same(other)) == ("identical in all five seeds", False)  # no spread, so no test
+    narrower = compared(iterations1=[0.3, 0.4, 0.3, 0.4, 0.3], iterations2=[0.2, 0.5, 0.2, 0.5, 0.4])
+    assert (narrower.margin[0], is_same(narrower.iloc[0])) == (pytest.approx(0.034), False)
+    assert narrower.shows[0].startswith("no difference was shown: between −")
+
+
+def test_what_is_said_to_be_the_same_is_corrected_within_its_family(five, write_run, results):
+    """At a margin of 0.5 the p of the second is 0.044 alone: in a family of two it may not decide."""
+    ends = {
+        "iterations1": [5.0] * 5,
+        "iterations2": [5.1, 4.9, 5.1, 4.9, 5.1],
+        "iterations3": [5.5, 4.7, 5.5, 4.7, 5.1],
+    }
+    for run in five.runs:
+        write_run(run, error=ends[run.variant.removeprefix("capsnet-")][run.seed])
+    runs = collect(five, results)
+    steady, wide = compare(five.contrasts, runs).itertuples()
+    (alone,) = compare(five.contrasts[1:], runs).itertuples()
+    assert (steady.family, wide.family) == (alone.family,) * 2
+    assert 0.025 < alone.p_same < 0.05
+    assert wide.p_same == alone.p_same  # the larger of two is not multiplied
+    thrice = compare([five.contrasts[1]] * 2, runs)
+    assert list(thrice["p_same"]) == pytest.approx([2 * alone.p_same] * 2)
+    assert [is_same(row) for row in thrice.itertuples()] == [False, False]
+    assert is_same(alone)
+
+
+def test_runs_at_chance_are_never_the_same(compared):
+    ends = {name: [80.0, 80.1, 80.0, 80.2, 80.1] for name in ("iterations1", "iterations3")}
+    stuck = tuple(f"digits/capsnet-iterations2/seed{seed}" for seed in range(5))
+    row = next(compared(stuck, iterations2=[80.1, 80.0, 80.0, 80.1, 80.2], **ends).itertuples())
+    assert row.p_same < 0.001
+    assert not is_same(row)
+    assert "the same" not in row.shows
+
+
 def test_a_difference_that_does_not_survive_its_family_is_not_claimed():
     assert "Holm" not in sentence(LOWER, 0.049, 4)
     said = sentence(LOWER, 0.062, 4)
@@ -319,14 +371,14 @@ def test_markdown_says_what_was_shown_and_on_what(written):
     assert "MNIST in the place" not in below
 
 
-def test_latex_has_five_columns_and_is_escaped(written):
+def test_latex_has_six_columns_and_is_escaped(written):
     text = written[2].read_text(encoding="utf-8")
     body = text.split("\n", 1)[1]  # the first line is a comment
     assert body.count("%") == body.count(r"\%")
     assert body.count("_") == body.count(r"\_")
     rows = [line for line in body.splitlines() if line.endswith(r"\\")]
-    assert {line.count("&") for line in rows if "multicolumn" not in line} == {4}
-    assert r"\multicolumn{5}{@{}l}{\emph{iterations 2}}" in body
+    assert {line.count("&") for line in rows if "multicolumn" not in line} == {5}
+    assert r"\multicolumn{6}{@{}l}{\emph{iterations 2}}" in body
     assert "handwritten digits of scikit-learn: CapsNet: iterations 2 against 1 & +0.115 [+0.094,~+0.136] & " in body
     assert {"±", "†", "<"}.isdisjoint(body.replace("$<$", "").replace(">{", ""))
     for rule in (r"\toprule", r"\bottomrule", r"\label{tab:contrasts}", r"\begin{table*}", r"\end{table*}"):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.weightstats import ttost_paired
 
-from capsbench.analysis.statistics import PairedSummary, Summary, holm, summarise, summarise_pairs
+from capsbench.analysis.statistics import PairedSummary, Summary, holm, margin_of, p_of_same, summarise, summarise_pairs
 
 T_975_2 = 0.95 * math.sqrt(2 / (4 * 0.975 * 0.025))  # the quantile of t with 2 degrees of freedom, 4.3027
 
@@ -146,3 +147,25 @@ def test_a_contrast_without_p_does_not_count_in_its_family():
     assert adjusted[1::2] == pytest.approx([0.02, 0.04])
     assert math.isnan(adjusted[0])
     assert math.isnan(adjusted[2])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_p_of_the_same_is_that_of_two_one_sided_tests(seed):
+    first, second = np.random.default_rng(seed).normal(2, 0.3, (2, 5))
+    found = summarise_pairs(list(first), list(second))
+    for margin in (0.05, 0.2, 0.8):
+        assert p_of_same(found, margin) == pytest.approx(ttost_paired(first, second, -margin, margin)[0])
+    half_width = stats.t.ppf(0.95, 4) * found.std / math.sqrt(5)  # of the 90 % interval
+    assert p_of_same(found, abs(found.mean) + half_width) == pytest.approx(0.05)
+
+
+def test_without_an_interval_nothing_is_the_same():
+    assert math.isnan(p_of_same(summarise_pairs([1.0, 1.1], [1.1, 1.0]), 5.0))
+    assert math.isnan(p_of_same(summarise_pairs([1.0, 1.1, 1.2], [1.0, 1.1, 1.2]), 5.0))
+
+
+@pytest.mark.parametrize(
+    ("error", "items", "margin"), [(8.1, 10_000, 0.81), (0.25, 10_000, 0.05), (0.25, None, 0.025), (2.0, math.nan, 0.2)]
+)
+def test_a_margin_is_a_tenth_or_five_test_items(error, items, margin):
+    assert margin_of(error, items) == pytest.approx(margin)

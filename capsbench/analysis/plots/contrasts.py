@@ -4,8 +4,8 @@ Many contrasts fill a page, with the names on the left of the panels, which stan
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,20 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.contrasts import (
     compare,
     contrasts_of_begun,
     digits_for,
     family_title,
     interval_of_difference,
+    is_same,
     is_shown,
     number,
 )
 from capsbench.analysis.plots.forest import (
     NAMES_BESIDE,
     NUMBERS_BESIDE,
+    SAME,
     Row,
     beside_height,
     draw_beside,
@@ -37,14 +38,11 @@ from capsbench.analysis.plots.forest import (
 )
 from capsbench.analysis.plots.panels import LINE, Panel, lay_out, nothing, title_of, wrapped
 from capsbench.analysis.plots.style import INK, PAGE, QUIET, styled
-from capsbench.analysis.published_values import read_published
-from capsbench.study import Data, Plan
+from capsbench.study import Plan
 
-DEFAULT_MARGIN = 0.1  # points, where no paper has a value
 MANY = 25  # contrasts, which below one another would be a strip longer than a page
 _MOST_BESIDE = 4  # panels
 _TITLE = 16.0  # letters in an inch
-_COMPARED = ("same", "better", "worse", "undecided")
 
 
 @styled
@@ -55,19 +53,15 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
     table = compare(contrasts_of_begun(plan, runs), runs)
     if not table["n"].any():
         return nothing("no seed with results of both variants of a contrast")
-    there = cells(plan, runs)
-    margins = {
-        name: margin_of(plan.data[name], [cell for cell in there if cell.experiment == name])
-        for name in order_of(table, "experiment")
-    }
+    experiments = order_of(table, "experiment")
     many = len(table.drop_duplicates(["family", "contrast"])) >= MANY
-    if many and len(margins) <= _MOST_BESIDE:
-        return _beside(plan, table, margins, runs)
+    if many and len(experiments) <= _MOST_BESIDE:
+        return _beside(plan, table, experiments, runs)
     panels, layouts = [], []
-    for experiment, margin in margins.items():
-        layouts.append(_rows(plan, table[table["experiment"] == experiment], margin))
-        title = "\n".join([title_of(plan, experiment, runs), *_band(margin, layouts[-1])])
-        panels.append(Panel(title, (beside_height if many else forest_height)(layouts[-1]), below=0.24))
+    for experiment in experiments:
+        layouts.append(_rows(plan, table[table["experiment"] == experiment]))
+        height = (beside_height if many else forest_height)(layouts[-1])
+        panels.append(Panel(title_of(plan, experiment, runs), height, below=0.24))
     legend = _legend(list(chain(*layouts)))
     panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=legend)
     note = "On the right: mean difference [95 % interval] in points. An arrow: goes on beyond the panel."
@@ -84,24 +78,20 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
     return figure
 
 
-def _beside(plan: Plan, table: pd.DataFrame, margins: Mapping[str, "Margin"], runs: pd.DataFrame) -> Figure:
+def _beside(plan: Plan, table: pd.DataFrame, experiments: Sequence[str], runs: pd.DataFrame) -> Figure:
     """Draw the panels side by side; an experiment without a contrast has an empty row there."""
     layouts = []
-    for experiment, margin in margins.items():
+    for experiment in experiments:
         own = table[table["experiment"] == experiment].set_index(["family", "contrast"], drop=False)
         rows = []
         for family in order_of(table, "family"):
             rows.append(Row(family_title(plan, family), heading=True))
             for name in order_of(table[table["family"] == family], "contrast"):
                 found = own.loc[[(family, name)]].itertuples() if (family, name) in own.index else []
-                drawn = [replace(_row(contrast, margin), numbers="") for contrast in found]
+                drawn = [replace(_row(contrast), numbers="") for contrast in found]
                 rows += drawn or [Row(name, quiet=True)]
         layouts.append(rows)
-    titles = [
-        "\n".join([title_of(plan, name, runs), *_band(margin, rows, brief=True)])
-        for (name, margin), rows in zip(margins.items(), layouts, strict=True)
-    ]
-    return side_by_side(titles, layouts)
+    return side_by_side([title_of(plan, name, runs) for name in experiments], layouts)
 
 
 def side_by_side(titles: Sequence[str], layouts: Sequence[Sequence[Row]]) -> Figure:
@@ -131,72 +121,20 @@ def side_by_side(titles: Sequence[str], layouts: Sequence[Sequence[Row]]) -> Fig
     return figure
 
 
-def _band(margin: "Margin", rows: Sequence[Row], brief: bool = False) -> list[str]:
-    """Say how wide the band is that counts as no difference, and unless `brief` what it rests on; nothing without."""
-    said = f"band: ±{margin.points:g} points" + ("" if brief else f", {margin.source}")
-    return [said] if any(row.margin for row in rows) else []
-
-
-@dataclass(frozen=True)
-class Margin:
-    """Within how many points two errors count as the same, 0 where nothing says so; and what it rests on.
-
-    variants: those that it is about; None for all.
-    """
-
-    points: float = 0.0
-    source: str = ""
-    variants: frozenset[str] | None = None
-
-    def of(self, *variants: str) -> float:
-        """Return the margin of a difference between variants; 0 where it is about none of them."""
-        return self.points if self.variants is None or self.variants.intersection(variants) else 0.0
-
-
-def margin_of(data: Data, there: Sequence[Cell]) -> Margin:
-    """Return the margin of differences between variants.
-
-    It is the smallest margin of the published values that variants can be compared with, for differences from one of
-    these. A margin of 0.05 points that was written down for an error of 0.25 % says nothing of a network at 20 %: where
-    papers have values for the task and nothing can be compared with them, there is none. Where papers have no value,
-    this project chose one.
-
-    Args:
-        data: of the experiment.
-        there: its cells.
-    """
-    compared = {cell.variant: cell.published for cell in there if cell.published and cell.verdict.word in _COMPARED}
-    if compared:
-        least = min(compared.values(), key=lambda value: value.margin)
-        source = f"the margin of {least.paper}'s {least.error:g} %"
-        return Margin(round(least.margin, 4), source, frozenset(compared))
-    return Margin() if _has_values(data) else Margin(DEFAULT_MARGIN, "chosen, as no paper has a value here")
-
-
-def _has_values(data: Data) -> bool:
-    """Tell whether papers have a value for a task."""
-    options = data.options.model_dump()
-    return any(
-        value.data_set == data.name
-        and value.attack is None
-        and all(options.get(name) == wanted for name, wanted in value.requirements.get("task", {}).items())
-        for value in read_published()
-    )
-
-
-def _rows(plan: Plan, table: pd.DataFrame, margin: Margin) -> list[Row]:
+def _rows(plan: Plan, table: pd.DataFrame) -> list[Row]:
     rows = []
     for family in order_of(table, "family"):
         rows.append(Row(family_title(plan, family), heading=True))
-        rows += [_row(found, margin) for found in table[table["family"] == family].itertuples()]
+        rows += [_row(found) for found in table[table["family"] == family].itertuples()]
     return rows
 
 
-def _row(found: Any, margin: Margin) -> Row:
+def _row(found: Any) -> Row:
+    quiet = found.n == 0 or bool(found.at_chance)
     return Row(
         found.contrast, _in_numbers(found), found.mean, found.low, found.high,
-        points=list(found.differences.values()), margin=margin.of(found.a, found.b),
-        filled=is_shown(found), quiet=found.n == 0 or bool(found.at_chance),
+        points=list(found.differences.values()), margin=0.0 if quiet else found.margin,
+        filled=is_shown(found), same=is_same(found), quiet=quiet,
     )  # fmt: skip
 
 
@@ -218,8 +156,11 @@ def _legend(rows: Sequence[Row]) -> list[Any]:
         Line2D([], [], color=QUIET, linestyle="", marker="o", markersize=3.2, alpha=0.6, label="a seed"),
     ]
     if any(row.quiet and row.extent for row in rows):
-        form = {**form, "color": QUIET, "markerfacecolor": "white"}
-        shown.append(Line2D([], [], **form, label="a network stayed at chance"))
+        quiet = {**form, "color": QUIET, "markerfacecolor": "white"}
+        shown.append(Line2D([], [], **quiet, label="a network stayed at chance"))
+    if any(row.same for row in rows):
+        square = {**form, "marker": SAME, "markerfacecolor": "white"}
+        shown.append(Line2D([], [], **square, label="the same within the band"))
     if any(row.margin for row in rows):
-        shown.append(Patch(color="0.87", linewidth=0, label="counts as no difference"))
+        shown.append(Patch(color="0.87", linewidth=0, label="band: ± a tenth of the second's error"))
     return shown

@@ -23,14 +23,15 @@ NAMES_BESIDE, NUMBERS_BESIDE = 2.85, 1.35  # inches
 _NAME_BESIDE = 56  # letters
 _WIDEST = 2  # rows that reach this many times as far out as all others are cut, with an arrow
 _BAND = "0.87"
+SAME = "s"  # the marker of two that are the same within the band
 
 
 @dataclass(frozen=True)
 class Row:
     """A difference in points with its interval (nan: none), the points it is made of, and the band that counts as 0.
 
-    name, numbers: text on the left and on the right. filled: the diamond. color: of diamond and line. quiet: what
-    cannot be compared. A row with a name alone is a heading.
+    name, numbers: text on the left and on the right. filled: the diamond. same: shown to lie within the band. color: of
+    diamond and line. quiet: what cannot be compared. A row with a name alone is a heading.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Row:
     points: Sequence[float] = ()
     margin: float = 0.0
     filled: bool = True
+    same: bool = False
     color: str = INK
     quiet: bool = False
     heading: bool = False
@@ -122,11 +124,12 @@ def draw_beside(axes: Sequence[Any], rows: Sequence[Sequence[Row]]) -> None:
 def forest_limits(rows: Sequence[Row]) -> tuple[float, float]:
     """Return the range of a panel: that of all points and intervals, but for a third at most that dwarf the others.
 
-    Quiet rows do not widen it, unless all are quiet.
+    It holds the narrowest band, if all rows have one. Quiet rows do not widen it, unless all are quiet.
     """
     counted = [row for row in rows if row.extent and not row.quiet] or [row for row in rows if row.extent]
     extents = [[0.0, -row.margin, row.margin, *row.extent] for row in counted]
-    sizes = sorted((max(map(abs, row.extent)) for row in counted), reverse=True)
+    least = min((row.margin for row in counted), default=0.0)
+    sizes = sorted((max(least, *map(abs, row.extent)) for row in counted), reverse=True)
     far = list(itertools.pairwise(sizes[: len(sizes) // 3 + 1]))
     widest = next((near for out, near in far if out > _WIDEST * near > 0), max(sizes, default=1.0))
     values = [0.0, *(value for extent in extents for value in extent if abs(value) <= widest)]
@@ -181,7 +184,8 @@ def _draw(axis: Any, row: Row, top: float, limits: tuple[float, float]) -> None:
     interval(axis, middle, ends, limits, reach=row.points, color=color)
     if low <= row.mean <= high:
         face = color if row.filled else "white"
-        axis.plot([row.mean], [middle], "D", color=color, markerfacecolor=face, markersize=4.2, zorder=5)
+        marker = SAME if row.same else "D"
+        axis.plot([row.mean], [middle], marker, color=color, markerfacecolor=face, markersize=4.2, zorder=5)
     elif not math.isnan(row.mean):  # an arrow alone would not say how far
         at_left = row.mean < low
         text = number(row.mean, digits_for(row.mean) if math.isnan(row.low) else digits_for(row.low, row.high))

@@ -24,7 +24,7 @@ from capsbench.study import Contrast, Plan
 NAME = "contrasts"
 _MOST_NAMES = 2  # in a note; more are counted
 SHOWS = "what it shows"
-_COLUMNS = ("contrast", "difference, 95 % interval", "P(better)", "p (Holm)", "n", SHOWS)
+_COLUMNS = ("contrast", "difference, 95 % interval", "P(better)", "p (Holm)", "p (same)", "n", SHOWS)
 
 
 def contrasts_table(plan: Plan, runs: pd.DataFrame) -> Table:
@@ -59,7 +59,7 @@ def _row(row: Any, title: str) -> Row:
     numbers = f"{_mean(row)} {_interval(row)}" if not math.isnan(row.low) else _mean(row)
     name = f"{title}: {row.contrast}" if title else row.contrast
     count = f"{row.n} of {row.planned}" + (f", {row.at_chance} at chance" if row.at_chance else "")
-    return Row((name, numbers, probability_text(row.p_better), _p(row.p_holm), count, row.shows))
+    return Row((name, numbers, probability_text(row.p_better), _p(row.p_holm), _p(row.p_same), count, row.shows))
 
 
 def contrasts_caption(plan: Plan) -> str:
@@ -69,9 +69,10 @@ def contrasts_caption(plan: Plan) -> str:
         "points of %: negative where the first is better. Mean over the seeds and the 95 % t interval of that mean. "
         "P(better): the probability, by the t distribution, that in a fresh pair of runs the error of the first is "
         "below that of the second. p: paired t test, two-sided; p (Holm): adjusted for the contrasts of the family "
-        "that have a p, so that a family of one is not corrected, and no family for the others. n: seeds with a result "
-        "of both variants, out of the planned seeds. Intervals are not adjusted, and they are about seeds: "
-        f"{not_in_intervals(plan)}."
+        "that have a p, so that a family of one is not corrected, and no family for the others. p (same): of two "
+        "one-sided t tests that the mean lies within the margin, adjusted likewise; the margin is a tenth of the "
+        "second's mean error. n: seeds with a result of both variants, out of the planned seeds. Intervals are not "
+        f"adjusted, and they are about seeds: {not_in_intervals(plan)}."
     )
 
 

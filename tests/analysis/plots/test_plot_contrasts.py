@@ -2,13 +2,9 @@ import itertools
 
 import pytest
 from matplotlib.markers import CARETLEFT, CARETRIGHT
-from studies import FULL
 
-from capsbench.analysis.cells import cells
-from capsbench.analysis.collect import collect
 from capsbench.analysis.plots import plot_contrasts
-from capsbench.analysis.plots.contrasts import margin_of
-from capsbench.analysis.plots.forest import Row
+from capsbench.analysis.plots.forest import SAME, Row
 from capsbench.analysis.plots.style import INK, QUIET
 
 STUDY = """\
@@ -194,61 +190,29 @@ def test_without_contrasts_or_runs_the_plot_says_so(make_plan, figure_of, contra
     assert texts_of(axis)[0].startswith("nothing to show: ")
 
 
-COMPARED = FULL.replace("{model: capsnet}", "{model: capsnet, grid: {routing.iterations: [1, 3, 5, 7]}}")
+def test_each_row_has_a_band_of_a_tenth_of_the_seconds_error(drawn):
+    (axis,) = drawn("{f: [{a: capsnet-iterations2, b: capsnet-iterations1}, {a: cnn, b: capsnet-iterations3}]}").axes
+    bands = [band.get_paths()[0].get_extents() for band in axis.collections if band.get_label() == "margin"]
+    assert [(band.x0, band.x1) for band in bands] == [pytest.approx((-0.3, 0.3)), pytest.approx((-0.32, 0.32))]
+    assert "band: ± a tenth of the second's error" in legend_of(axis)
 
 
-@pytest.fixture
-def margin_in(make_plan, write_run, results):
-    """The margin in the one experiment of a study whose runs all have one error."""
-
-    def find(study: str, error: float = 0.3):
-        plan = make_plan(study)
-        for run in plan.runs:
-            write_run(run, error=error + run.seed / 100)
-        (experiment,) = plan.data
-        return margin_of(plan.data[experiment], cells(plan, collect(plan, results)))
-
-    return find
+def test_two_that_are_the_same_within_the_band_have_a_square_and_the_panel_holds_the_band(drawn):
+    close = {"capsnet_iterations2": [2.01, 3.0, 3.99]}
+    (axis,) = drawn("{f: [{a: capsnet-iterations2, b: capsnet-iterations1}]}", **close).axes
+    (square,) = (line for line in axis.lines if line.get_marker() == SAME)
+    assert (list(square.get_xdata()), square.get_markerfacecolor()) == (pytest.approx([0.0], abs=1e-9), "white")
+    assert marks(axis, "D") == []
+    low, high = axis.get_xlim()
+    assert low < -0.3 and high > 0.3
+    assert "the same within the band" in legend_of(axis)
+    assert "the same within the band" not in legend_of(drawn().axes[0])
 
 
-def test_the_margin_is_that_of_a_value_that_variants_are_compared_with(margin_in):
-    found = margin_in(COMPARED)
-    assert (found.points, found.source) == (0.05, "the margin of S17's 0.29 %")  # five of 10,000 test images
-    assert found.of("capsnet-iterations1", "capsnet-iterations5") == 0.05
-    assert found.of("capsnet-iterations7", "capsnet-iterations5") == 0  # no paper has these
-
-
-def test_rows_that_no_paper_can_be_compared_with_have_no_margin_of_a_paper(margin_in):
-    found = margin_in(COMPARED.replace("{name: mnist}", "{name: mnist, train_images: 5000}"))
-    assert found.of("capsnet-iterations1", "capsnet-iterations3") == 0
-
-
-def test_the_margin_is_chosen_where_papers_have_no_value(margin_in):
-    found = margin_in(COMPARED.replace("mnist: {data: {name: mnist}}", "digits: {data: {name: digits}}"), 3.0)
-    assert found.of("capsnet-iterations1", "capsnet-iterations3") == 0.1
-    assert "chosen" in found.source
-
-
-def test_without_a_margin_there_is_no_band_and_no_word_of_one(make_plan, write_run, figure_of):
-    plan = make_plan(COMPARED.replace("{name: mnist}", "{name: mnist, train_images: 5000}"))
-    for run in plan.runs:
-        write_run(run, error=2.0 + run.seed / 10 + 0.1 * ("5" in run.variant))
-    figure = figure_of(plot_contrasts, plan)
-    assert [band for band in figure.axes[0].collections if band.get_label() == "margin"] == []
-    texts = [*figure.texts, *figure.legends[0].get_texts()]
-    assert not any("band" in text.get_text() or "no difference" in text.get_text() for text in texts)
-
-
-def test_the_margin_is_a_band_in_every_row_and_stands_in_the_title(drawn):
-    figure = drawn("{f: [{a: capsnet-iterations2, b: capsnet-iterations1}, {a: cnn, b: capsnet-iterations1}]}")
-    (axis,) = figure.axes
-    bands = [band for band in axis.collections if band.get_label() == "margin"]
-    assert len(bands) == 2
-    for band in bands:
-        assert [band.get_paths()[0].get_extents().x0, band.get_paths()[0].get_extents().x1] == pytest.approx(
-            [-0.1, 0.1]
-        )
-    assert "±0.1 points" in figure.texts[0].get_text()
+def test_rows_at_chance_have_no_band(drawn):
+    (axis,) = drawn("{f: [{a: capsnet-iterations7, b: cnn}]}", stuck=("capsnet-iterations7",)).axes
+    assert [band for band in axis.collections if band.get_label() == "margin"] == []
+    assert not any("band" in label for label in legend_of(axis))
 
 
 def test_an_experiment_that_has_not_run_has_no_panel(make_plan, write_run, figure_of):
