@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from capsbench.analysis.statistics import SHARE_IN_MARGIN, PairedSummary, holm, p_of_same, summarise, summarise_pairs
+from capsbench.analysis.statistics import TENTH, PairedSummary, holm, p_of_same, summarise, summarise_pairs
 from capsbench.run.match import ROUNDING, TOLERANCE
 from capsbench.study import Contrast, Plan
 
@@ -243,7 +243,7 @@ def _row(contrast: Contrast, runs: pd.DataFrame) -> dict[str, Any]:
             pairs[seed] = (float(found[0]), float(found[1]))
     stuck, at_chance = _stuck(cells, labels, len(seeds))
     summary = summarise_pairs(*([pair[side] for pair in pairs.values()] for side in (0, 1)))
-    margin = SHARE_IN_MARGIN * summarise([second for _, second in pairs.values()]).mean
+    margin = summarise([second for _, second in pairs.values()]).mean / TENTH
     return {
         "family": contrast.family, "experiment": contrast.experiment, "data_set": cells[0]["data_set"].iloc[0],
         "contrast": contrast.name or label_of(*labels), "a": contrast.a, "b": contrast.b,

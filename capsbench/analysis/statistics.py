@@ -8,7 +8,7 @@ from scipy.special import stdtr, stdtrit  # t and its quantile; scipy.stats has 
 
 CONFIDENCE = 0.95
 FEWEST = 3  # seeds or pairs for an interval: that of two is 12.7 standard errors wide either way
-SHARE_IN_MARGIN, ITEMS_IN_MARGIN = 0.1, 5  # of the error, of the test items: what counts as the same
+TENTH, ITEMS_IN_MARGIN = 10, 5  # what counts as the same: a tenth of the error, or five test items
 _EQUAL = 1e-9  # errors in %: a thousandth of the smallest step that a test set has, and far above rounding
 
 
@@ -100,7 +100,7 @@ def margin_of(error: float, items: float | None) -> float:
     A tenth of it, or five of the `items` of the test if that is more; None or nan: their number is not known.
     """
     of_test = 100 * ITEMS_IN_MARGIN / items if items and not math.isnan(items) else 0.0
-    return max(SHARE_IN_MARGIN * error, of_test)
+    return max(error / TENTH, of_test)
 
 
 def p_of_same(found: PairedSummary, margin: float) -> float:
