@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 from at_test import one_iteration_at_test
-from contrasted import is_shown, is_uncorrected, read_contrasts
+from contrasted import is_same, is_shown, is_uncorrected, read_contrasts
 from findings import named
 from fitted import on_validation_images
 from PIL import Image, PngImagePlugin
@@ -27,13 +27,14 @@ from capsbench.analysis.plots.forest import Row
 from capsbench.analysis.plots.style import styled
 from capsbench.study import catalogue
 
-PLACE = re.compile(r"\{(?P<key>\w+)@(?P<data>[\w-]+?)(?P<shows>[<>]\??|=|!)\}")
+PLACE = re.compile(r"\{(?P<key>\w+)@(?P<data>[\w-]+?)(?P<shows>[<>]\??|=|~|!)\}")
 MEANING = {
     ">": "a higher error",
     "<": "a lower error",
     ">?": "a higher error that does not hold after Holm's correction",
     "<?": "a lower error that does not hold after Holm's correction",
     "=": "no difference",
+    "~": "the same error, within a tenth",
     "!": "nothing: a network stayed at chance",
     "": "nothing: there are too few seeds",
 }
@@ -104,7 +105,7 @@ def _answer(question: Question, found: dict[str, pd.DataFrame], brief: bool) -> 
                 f"'{contrast.name}' on {place['data']} shows {MEANING[shows]}, and the answer to '{question.asks}' "
                 f"says {MEANING[place['shows']]}: write that answer anew, in docs/questions.py"
             )
-        return interval_of_difference(row["low"], row["high"]) if shows == "=" else _range(row)
+        return interval_of_difference(row["low"], row["high"]) if shows in "=~" else _range(row)
 
     answer, more, _ = (PLACE.sub(filled, text) for text in (question.answer, question.more, question.also))
     return answer if brief else answer + "".join(f"\n    - {line}" for line in more.splitlines())
@@ -124,6 +125,8 @@ def _shows(row: Any) -> str:
     sign = ">" if row["mean"] > 0 else "<"
     if is_shown(row):
         return sign
+    if is_same(row):
+        return "~"
     if is_uncorrected(row):
         return f"{sign}?"
     if row["at_chance"]:
@@ -156,7 +159,8 @@ def _rows(found: dict[str, pd.DataFrame]) -> tuple[list[str], list[list[Row]]]:
                 rows.append(
                     Row(
                         contrast.label, mean=row["mean"], low=row["low"], high=row["high"],
-                        points=list(_by_seed(row)), filled=is_shown(row),
+                        points=list(_by_seed(row)), filled=is_shown(row), same=is_same(row),
+                        margin=row.get("margin", 0.0),
                     )
                 )  # fmt: skip
         titles.append(named(catalogue()[data].title, max(copies, default="")))

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from contrasted import is_shown
+from contrasted import SAME_NOTE, is_same, is_shown
 from findings import cell, data_title, read_runs, table
 
 from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
 from capsbench.analysis.measures import NAME, Measures, load_measures
-from capsbench.analysis.statistics import FEWEST, holm, summarise_pairs
+from capsbench.analysis.statistics import FEWEST, TENTH, holm, p_of_same, summarise_pairs
 
 
 def one_iteration_at_test(reference: Path, study: str) -> pd.DataFrame:
@@ -22,14 +22,14 @@ def one_iteration_at_test(reference: Path, study: str) -> pd.DataFrame:
     Returns:
         A row per variant that was trained with more than one iteration, and experiment, in at least three seeds, with
         the columns of contrasts.csv: `contrast` is the variant's name, `mean`, `low` and `high` are points of error,
-        one iteration minus as trained, `p_holm` is corrected for all rows of the study. Also `trained`, the number of
-        iterations, `as_trained` and `with_one`, mean errors in %, `entropy`, the mean coupling entropy as trained (1:
-        equal couplings), and `images`, how many were shown.
+        one iteration minus as trained, `p_holm` and `p_same` are corrected for all rows of the study. Also `trained`,
+        the number of iterations, `as_trained` and `with_one`, mean errors in %, `entropy`, the mean coupling entropy as
+        trained (1: equal couplings), and `images`, how many were shown.
     """
     runs = read_runs(reference, study)
     rows = list(_rows(runs, load_measures(reference / study / NAME)))
     found = pd.DataFrame(rows)
-    return found.assign(p_holm=holm(list(found["p"]))) if rows else found
+    return found.assign(p_holm=holm(list(found["p"])), p_same=holm(list(found["p_same"]))) if rows else found
 
 
 def _rows(runs: pd.DataFrame, measures: Measures) -> Iterator[dict[str, Any]]:
@@ -41,7 +41,7 @@ def _rows(runs: pd.DataFrame, measures: Measures) -> Iterator[dict[str, Any]]:
             continue
         ones = [measured["error_at_one"] for measured in found.values()]
         own = [measured["error"] for measured in found.values()]
-        pairs = summarise_pairs(ones, own)
+        pairs, margin = summarise_pairs(ones, own), sum(own) / len(own) / TENTH
         yield {
             "contrast": variant,
             "experiment": experiment,
@@ -51,6 +51,8 @@ def _rows(runs: pd.DataFrame, measures: Measures) -> Iterator[dict[str, Any]]:
             "low": 0.0 if pairs.identical else pairs.low,
             "high": 0.0 if pairs.identical else pairs.high,
             "p": pairs.p,
+            "margin": margin,
+            "p_same": p_of_same(pairs, margin),
             "differences": "; ".join(f"{seed}: {m['error_at_one'] - m['error']}" for seed, m in found.items()),
             "unofficial": of_variant["unofficial"].iloc[0],
             "at_chance": 0,
@@ -81,6 +83,7 @@ def at_test(reference: Path, study: str) -> str:
         "images, the choice of which is not in it. Coupling entropy: as trained; 1 is equal couplings. Bold: zero lies "
         "outside the interval, also after Holm's correction "
         f"for all {int(found['p'].notna().sum())} cells."
+        f"{SAME_NOTE if any(map(is_same, found.to_dict('records'))) else ''}"
     )
 
 
@@ -96,5 +99,5 @@ def _difference(row: dict[str, Any]) -> str:
         return f"{row['as_trained']:.2f} → {row['with_one']:.2f} (equal in every seed)"
     mean = number(row["mean"], digits_for(row["low"], row["high"]))
     difference = f"{mean} {interval_of_difference(row['low'], row['high'])}"
-    shown = f"**{difference}**" if is_shown(row) else difference
+    shown = f"**{difference}**" if is_shown(row) else f"≈ {difference}" if is_same(row) else difference
     return f"{row['as_trained']:.2f} → {row['with_one']:.2f} ({shown})"

@@ -1,5 +1,6 @@
 """Contrasts of a study, as a table and as lists of what they show. Used by docs/generate.py."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,11 @@ from capsbench.analysis.contrasts import digits_for, interval_of_difference, not
 from capsbench.analysis.statistics import FEWEST
 from capsbench.analysis.tables.text import with_minus_signs
 from capsbench.study import catalogue, load_plan
+
+SAME_NOTE = (
+    " ≈: the same error, within a tenth of the second's: two one-sided t tests are below 0.05, also after Holm's "
+    "correction."
+)
 
 
 def contrasts(reference: Path, study: str, *families: str) -> str:
@@ -50,6 +56,7 @@ def contrasts_note(reference: Path, study: str, *families: str) -> str:
         f"Points of test error, negative where the first is better: mean over {_seeds(shown)} seeds paired, with 95 % "
         f"t intervals, which are about seeds: {not_in_intervals(plan, set(shown['experiment']))}. Bold: zero lies "
         "outside the interval, also after Holm's correction within the contrast's family, and no side stayed at chance."
+        f"{SAME_NOTE if any(map(is_same, shown.to_dict('records'))) else ''}"
     )
 
 
@@ -68,12 +75,22 @@ def _difference(row: Any) -> str:
     text = f"{mean} {interval_of_difference(row['low'], row['high'])}"
     if is_shown(row):
         return f"**{text}**"
+    if is_same(row):
+        return f"≈ {text}"
     return f"{text}, {int(row['at_chance'])} at chance" if row["at_chance"] else text
 
 
 def is_shown(row: Any) -> bool:
     """Tell whether a row of `read_contrasts` shows a difference, see `capsbench.analysis.contrasts.is_shown`."""
     return contrasts_of_runs.is_shown(SimpleNamespace(**row))
+
+
+def is_same(row: Any) -> bool:
+    """Tell whether a row of `read_contrasts` shows that both are the same, see `capsbench.analysis.contrasts.is_same`.
+
+    A row that was not tested for it is not.
+    """
+    return contrasts_of_runs.is_same(SimpleNamespace(**{"p_same": math.nan, **row}))
 
 
 def is_uncorrected(row: Any) -> bool:
@@ -83,22 +100,29 @@ def is_uncorrected(row: Any) -> bool:
 
 
 def effects(reference: Path, study: str) -> str:
-    """Say which options of a study of ablations had an effect, data set by data set, and which had none that showed."""
+    """Say which options of a study of ablations had an effect, which made no difference, and which are open."""
     found = read_contrasts(reference, study)
     tested = found[found["n"] >= FEWEST]
     titles = _titles(tested)
-    shown, others = [], []
+    shown, same, others = [], [], []
     for contrast, cells in tested.groupby("contrast", sort=False):
         rows = cells.to_dict("records")
         clear = [row for row in rows if is_shown(row)]
-        if not clear:
+        equal = [titles[row["data_set"]] for row in rows if is_same(row)]
+        open_ = [titles[row["data_set"]] for row in rows if not (is_shown(row) or is_same(row))]
+        rest = "; ".join(
+            f"{said} on {listed(names)}" for said, names in (("the same", equal), ("not shown", open_)) if names
+        )
+        if clear:
+            where = ", ".join(f"{_difference(row).strip('*')} on {titles[row['data_set']]}" for row in clear)
+            shown.append((_direction(clear), f"- {contrast}: {where}{f'; {rest}' if rest else ''}"))
+        elif equal:
+            same.append(f"{contrast}: {rest.removeprefix('the same ')}")
+        else:
             others.append(str(contrast))
-            continue
-        where = ", ".join(f"{_difference(row).strip('*')} on {titles[row['data_set']]}" for row in clear)
-        rest = [titles[row["data_set"]] for row in rows if row not in clear]
-        shown.append((_direction(clear), f"- {contrast}: {where}{f'; not shown on {listed(rest)}' if rest else ''}"))
     count = f"**{tested['contrast'].nunique()} options, {_seeds(tested)} seeds on {listed(list(titles.values()))}.**"
-    return "\n\n".join([count, *_lists(shown), *_list("No effect that these seeds could show", others)])
+    lists = [*_list("The same error, within a tenth", same), *_list("No effect that these seeds could show", others)]
+    return "\n\n".join([count, *_lists(shown), *lists])
 
 
 def _lists(shown: list[tuple[str, str]]) -> Iterator[str]:

@@ -14,14 +14,15 @@ import answers  # noqa: E402
 import generate  # noqa: E402
 from answers import Contrast, Question  # noqa: E402
 
-COLUMNS = "contrast,data_set,n,mean,low,high,p_holm,differences,unofficial,stuck,at_chance\n"
+COLUMNS = "contrast,data_set,n,mean,low,high,p_holm,p_same,differences,unofficial,stuck,at_chance\n"
 ROWS = (
-    "higher,mnist,3,1.0,0.5,1.5,0.01,0: 0.8; 1: 1.0; 2: 1.2,,,0\n"
-    "lower,mnist,3,-1.0,-1.5,-0.5,0.01,0: -0.8; 1: -1.0; 2: -1.2,,,0\n"
-    "lower,smallnorb,3,-1.0,-1.5,-0.5,0.06,0: -0.8; 1: -1.0; 2: -1.2,smallNORB (JPEG-75 copy): a.mat: md5 1,,0\n"
-    "none,mnist,3,0.1,-0.4,0.6,0.5,0: 0.0; 1: 0.1; 2: 0.2,,,0\n"
-    "chance,mnist,3,50.0,49.0,51.0,0.01,0: 49; 1: 50; 2: 51,,x stayed at chance,3\n"
-    "few,mnist,1,1.0,,,,0: 1.0,,,0\n"
+    "higher,mnist,3,1.0,0.5,1.5,0.01,0.9,0: 0.8; 1: 1.0; 2: 1.2,,,0\n"
+    "lower,mnist,3,-1.0,-1.5,-0.5,0.01,0.9,0: -0.8; 1: -1.0; 2: -1.2,,,0\n"
+    "lower,smallnorb,3,-1.0,-1.5,-0.5,0.06,0.9,0: -0.8; 1: -1.0; 2: -1.2,smallNORB (JPEG-75 copy): a.mat: md5 1,,0\n"
+    "none,mnist,3,0.1,-0.4,0.6,0.5,0.2,0: 0.0; 1: 0.1; 2: 0.2,,,0\n"
+    "same,mnist,3,0.1,-0.2,0.4,0.3,0.02,0: 0.0; 1: 0.1; 2: 0.2,,,0\n"
+    "chance,mnist,3,50.0,49.0,51.0,0.01,0.9,0: 49; 1: 50; 2: 51,,x stayed at chance,3\n"
+    "few,mnist,1,1.0,,,,,0: 1.0,,,0\n"
 )
 
 
@@ -34,18 +35,20 @@ def reference(tmp_path):
 
 
 def ask(monkeypatch, answer, more="", also=""):
-    named = {name: Contrast("tiny", name, f"the {name} one") for name in ("higher", "lower", "none", "chance", "few")}
+    named = {
+        name: Contrast("tiny", name, f"the {name} one") for name in ("higher", "lower", "none", "same", "chance", "few")
+    }
     monkeypatch.setattr(answers, "QUESTIONS", (Question("Why?", "Reasons", answer, named, more, also),))
 
 
 def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
     ask(
         monkeypatch,
-        "By {higher@mnist>}, by {lower@mnist<}, perhaps by {lower@smallnorb<?}, none {none@mnist=}.",
+        "By {higher@mnist>}, by {lower@mnist<}, perhaps by {lower@smallnorb<?}, none {none@mnist=}, the same {same@mnist~}.",
         also="{lower@mnist<} {none@mnist=} {chance@mnist!}",
     )
     assert answers.answers(reference, "tiny") == (
-        "- **Why?** By 0.50 to 1.50, by 0.50 to 1.50, perhaps by 0.50 to 1.50, none [−0.40, +0.60]."
+        "- **Why?** By 0.50 to 1.50, by 0.50 to 1.50, perhaps by 0.50 to 1.50, none [−0.40, +0.60], the same [−0.20, +0.40]."
     )
 
 

@@ -48,6 +48,8 @@ def test_networks_with_more_than_one_iteration_are_compared_seed_by_seed(referen
     assert [part.split(": ")[0] for part in three["differences"].split("; ")] == ["0", "1", "2"]
     assert three["p_holm"] == three["p"] < 0.001  # the other has no p value and is no test
     assert tuple(found.loc["same", ["mean", "low", "high"]]) == (0, 0, 0)
+    assert three["margin"] == pytest.approx(0.22)  # a tenth of the error as trained
+    assert three["p_same"] > 0.99
 
 
 def test_a_seed_that_was_not_measured_is_no_seed_of_a_comparison(reference):

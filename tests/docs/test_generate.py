@@ -241,13 +241,14 @@ def test_all_blocks_of_the_repository_are_fresh(capsys):
 
 
 def test_contrasts_are_bold_where_their_interval_and_holm_leave_out_zero(reference):
-    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial,at_chance\n"
+    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,p_same,shows,unofficial,at_chance\n"
     (reference / "tiny/tables/contrasts.csv").write_text(
         columns
-        + "a,one,mnist,x against y,5,-1.0,-1.5,-0.5,0.01,lower,,0\n"
-        + "a,one,mnist,x against z,5,-1.0,-1.9,-0.1,0.06,not shown,,0\n"
-        + "a,two,smallnorb,x against y,5,0.2,-0.5,0.9,0.9,no difference,smallNORB (JPEG-75 copy): a.mat: md5 1,0\n"
-        + "b,one,mnist,u against v,2,0.2,,,,too few seeds,,0\n"
+        + "a,one,mnist,x against y,5,-1.0,-1.5,-0.5,0.01,0.9,lower,,0\n"
+        + "a,one,mnist,x against z,5,-1.0,-1.9,-0.1,0.06,0.9,not shown,,0\n"
+        + "a,two,smallnorb,x against y,5,0.2,-0.5,0.9,0.9,0.9,no difference,smallNORB (JPEG-75 copy): a.mat: md5 1,0\n"
+        + "b,one,mnist,s against t,5,0.1,-0.1,0.3,0.3,0.01,the same,,0\n"
+        + "b,one,mnist,u against v,2,0.2,,,,0.9,too few seeds,,0\n"
     )
     text = generate.contrasts(reference, "tiny", "a")
     assert "| error of the first minus that of the second | MNIST | smallNORB (JPEG-75 copy) |" in text
@@ -258,6 +259,9 @@ def test_contrasts_are_bold_where_their_interval_and_holm_leave_out_zero(referen
         "about seeds: the choice of the test images is not in them, and the draw of the training images only for MNIST"
         in text
     )
+    assert "≈" not in text
+    assert "| s against t | ≈ +0.10 [−0.10, +0.30] |" in generate.contrasts(reference, "tiny", "b")
+    assert "≈: the same error, within a tenth of the second's" in generate.contrasts(reference, "tiny", "b")
     assert "| u against v | too few seeds |  |" in generate.contrasts(reference, "tiny")
     with pytest.raises(ValueError, match="no family of contrasts c"):
         generate.contrasts(reference, "tiny", "c")
@@ -331,27 +335,30 @@ def test_lost_classes_are_those_of_which_a_fourth_or_more_is_wrong(reference):
 
 
 def test_effects_are_said_where_they_hold_and_the_others_are_listed(reference):
-    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,shows,unofficial,stuck,at_chance\n"
+    columns = "family,experiment,data_set,contrast,n,mean,low,high,p_holm,p_same,shows,unofficial,stuck,at_chance\n"
     (reference / "tiny/tables/contrasts.csv").write_text(
         columns
-        + "a,one,digits,worse on both,5,1.0,0.5,1.5,0.01,higher,,,0\n"
-        + "a,two,mnist,worse on both,5,0.3,0.2,0.4,0.01,higher,,,0\n"
-        + "a,one,digits,better on one,5,-1.0,-1.5,-0.5,0.01,lower,,,0\n"
-        + "a,two,mnist,better on one,5,0.3,-0.2,0.8,0.4,no difference,,,0\n"
-        + "a,one,digits,turned,5,-1.0,-1.5,-0.5,0.01,lower,,,0\n"
-        + "a,two,mnist,turned,5,0.3,0.2,0.4,0.01,higher,,,0\n"
-        + "a,one,digits,after Holm,5,-1.0,-1.9,-0.1,0.06,not shown,,,0\n"
-        + "a,one,digits,at chance,5,50.0,49.0,51.0,0.01,higher,,x stayed at chance,5\n"
-        + "a,one,digits,equal,5,0.0,,,,equal in every seed,,,0\n"
-        + "a,one,digits,two seeds,2,0.2,,,,too few seeds,,,0\n"
+        + "a,one,digits,worse on both,5,1.0,0.5,1.5,0.01,0.9,higher,,,0\n"
+        + "a,two,mnist,worse on both,5,0.3,0.2,0.4,0.01,0.9,higher,,,0\n"
+        + "a,one,digits,better on one,5,-1.0,-1.5,-0.5,0.01,0.9,lower,,,0\n"
+        + "a,two,mnist,better on one,5,0.3,-0.2,0.8,0.4,0.9,no difference,,,0\n"
+        + "a,one,digits,turned,5,-1.0,-1.5,-0.5,0.01,0.9,lower,,,0\n"
+        + "a,two,mnist,turned,5,0.3,0.2,0.4,0.01,0.9,higher,,,0\n"
+        + "a,one,digits,after Holm,5,-1.0,-1.9,-0.1,0.06,0.9,not shown,,,0\n"
+        + "a,one,digits,at chance,5,50.0,49.0,51.0,0.01,0.9,higher,,x stayed at chance,5\n"
+        + "a,one,digits,equal,5,0.0,,,,0.9,equal in every seed,,,0\n"
+        + "a,one,digits,small,5,0.1,-0.1,0.3,0.3,0.01,the same,,,0\n"
+        + "a,two,mnist,small,5,0.1,0.05,0.15,0.07,0.9,not shown,,,0\n"
+        + "a,one,digits,two seeds,2,0.2,,,,0.9,too few seeds,,,0\n"
     )
     text = generate.effects(reference, "tiny")
-    assert text.startswith("**6 options, 5 seeds on handwritten digits of scikit-learn and MNIST.**"), text
-    higher, lower, turned, none = (part.splitlines() for part in text.split(":\n\n")[1:])
+    assert text.startswith("**7 options, 5 seeds on handwritten digits of scikit-learn and MNIST.**"), text
+    higher, lower, turned, same, none = (part.splitlines() for part in text.split(":\n\n")[1:])
     digits = "on handwritten digits of scikit-learn"
     assert higher[:-2] == [f"- worse on both: +1.00 [+0.50, +1.50] {digits}, +0.30 [+0.20, +0.40] on MNIST"]
     assert lower[:-2] == [f"- better on one: −1.00 [−1.50, −0.50] {digits}; not shown on MNIST"]
     assert turned[:-2] == [f"- turned: −1.00 [−1.50, −0.50] {digits}, +0.30 [+0.20, +0.40] on MNIST"]
+    assert same[:-2] == [f"- small: {digits}; not shown on MNIST"]
     assert none == ["- after Holm", "- at chance", "- equal"]
 
 
