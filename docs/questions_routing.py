@@ -190,8 +190,8 @@ ITERATIONS = Question(
     "chance in all five seeds. Set up as in the code of S17's authors they learn, and have, within a tenth, the same "
     "error as one iteration that starts as PyTorch does {best@multimnist~}. Where networks trained with three are "
     "tested with one, no difference was shown on MNIST {test@mnist=}, and the error is the same within a tenth on "
-    "smallNORB {test@smallnorb~}. At our inverse temperature EM routing needs a second iteration: with its paper's loss "
-    "its error is {em@mnist<} points lower than with one on MNIST and {em@smallnorb<} on smallNORB.",
+    "smallNORB {test@smallnorb~}. At our inverse temperature EM routing needs a second iteration: with its paper's "
+    "loss its error is {em@mnist<} points lower than with one on MNIST and {em@smallnorb<} on smallNORB.",
     {
         "three": Contrast("cpu", "dynamic routing: three iterations against one", ""),
         "decoder": Contrast(

@@ -44,11 +44,13 @@ def ask(monkeypatch, answer, more="", also=""):
 def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
     ask(
         monkeypatch,
-        "By {higher@mnist>}, by {lower@mnist<}, perhaps by {lower@smallnorb<?}, none {none@mnist=}, the same {same@mnist~}.",
+        "By {higher@mnist>}, by {lower@mnist<}, perhaps by {lower@smallnorb<?}, none {none@mnist=}, "
+        "the same {same@mnist~}.",
         also="{lower@mnist<} {none@mnist=} {chance@mnist!}",
     )
     assert answers.answers(reference, "tiny") == (
-        "- **Why?** By 0.50 to 1.50, by 0.50 to 1.50, perhaps by 0.50 to 1.50, none [−0.40, +0.60], the same [−0.20, +0.40]."
+        "- **Why?** By 0.50 to 1.50, by 0.50 to 1.50, perhaps by 0.50 to 1.50, none [−0.40, +0.60], "
+        "the same [−0.20, +0.40]."
     )
 
 
@@ -107,7 +109,8 @@ def test_the_figure_has_a_panel_per_data_set_and_a_row_per_contrast(reference, m
     assert [row.name for row in mnist] == [row.name for row in norb] == [row.name for row in pairs]
     assert [row.name for row in mnist][:3] == ["Reasons", "the higher one", "the lower one"]
     assert mnist[0].heading
-    assert [row.filled for row in mnist[1:] if row.extent] == [True, True, False, False]
+    assert [row.filled for row in mnist[1:] if row.extent] == [True, True, False, False, False]
+    assert [row.name for row in mnist if row.same] == ["the same one"]
     assert [bool(row.extent) for row in mnist[1:]] == [True, True, True, False, True]  # none for the one at chance
     assert mnist[2].points == [-0.8, -1.0, -1.2]
     assert (norb[1].extent, norb[2].extent) == ([], [-1.0, -1.5, -0.5, -0.8, -1.0, -1.2])
