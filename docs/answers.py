@@ -19,7 +19,7 @@ from PIL import Image, PngImagePlugin
 from question import AT_TEST, ON_VALIDATION, Contrast, Question
 from questions import QUESTIONS
 
-from capsbench.analysis.contrasts import digits_for, interval_of_difference
+from capsbench.analysis.contrasts import digits_for, interval_of_difference, margin_text
 from capsbench.analysis.measures import NAME as MEASURES
 from capsbench.analysis.plots.contrasts import side_by_side
 from capsbench.analysis.plots.files import save_figure
@@ -105,7 +105,9 @@ def _answer(question: Question, found: dict[str, pd.DataFrame], brief: bool) -> 
                 f"'{contrast.name}' on {place['data']} shows {MEANING[shows]}, and the answer to '{question.asks}' "
                 f"says {MEANING[place['shows']]}: write that answer anew, in docs/questions.py"
             )
-        return interval_of_difference(row["low"], row["high"]) if shows in "=~" else _range(row)
+        if shows == "~":
+            return f"{interval_of_difference(row['low'], row['high'])[:-1]}; ±{margin_text(row['margin'])}]"
+        return interval_of_difference(row["low"], row["high"]) if shows == "=" else _range(row)
 
     answer, more, _ = (PLACE.sub(filled, text) for text in (question.answer, question.more, question.also))
     return answer if brief else answer + "".join(f"\n    - {line}" for line in more.splitlines())
@@ -160,7 +162,7 @@ def _rows(found: dict[str, pd.DataFrame]) -> tuple[list[str], list[list[Row]]]:
                     Row(
                         contrast.label, mean=row["mean"], low=row["low"], high=row["high"],
                         points=list(_by_seed(row)), filled=is_shown(row), same=is_same(row),
-                        margin=row.get("margin", 0.0),
+                        margin=0.0 if row["p_same"] != row["p_same"] else row["margin"],
                     )
                 )  # fmt: skip
         titles.append(named(catalogue()[data].title, max(copies, default="")))

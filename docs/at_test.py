@@ -41,7 +41,7 @@ def _rows(runs: pd.DataFrame, measures: Measures) -> Iterator[dict[str, Any]]:
             continue
         ones = [measured["error_at_one"] for measured in found.values()]
         own = [measured["error"] for measured in found.values()]
-        pairs, margin = summarise_pairs(ones, own), sum(own) / len(own) / TENTH
+        pairs = summarise_pairs(ones, own)
         yield {
             "contrast": variant,
             "experiment": experiment,
@@ -51,8 +51,8 @@ def _rows(runs: pd.DataFrame, measures: Measures) -> Iterator[dict[str, Any]]:
             "low": 0.0 if pairs.identical else pairs.low,
             "high": 0.0 if pairs.identical else pairs.high,
             "p": pairs.p,
-            "margin": margin,
-            "p_same": p_of_same(pairs, margin),
+            "margin": sum(own) / len(own) / TENTH,
+            "p_same": p_of_same(ones, own),
             "differences": "; ".join(f"{seed}: {m['error_at_one'] - m['error']}" for seed, m in found.items()),
             "unofficial": of_variant["unofficial"].iloc[0],
             "at_chance": 0,
@@ -77,13 +77,14 @@ def at_test(reference: Path, study: str) -> str:
         rows.append([label, str(trained), entropies, *(texts.get(name, "") for name in experiments)])
     images = " or ".join(f"{count:,}" for count in sorted(set(found["images"])))
     seeds = " or ".join(map(str, sorted(set(found["n"]))))
+    note = SAME_NOTE.replace("the second's", "that as trained") if any(map(is_same, found.to_dict("records"))) else ""
     return (
         f"{table(rows)}\n\nTest error in % with the iterations of training, then with one; in brackets the difference "
         f"in points, with one minus as trained: mean over {seeds} seeds with the 95 % t interval, on {images} test "
         "images, the choice of which is not in it. Coupling entropy: as trained; 1 is equal couplings. Bold: zero lies "
         "outside the interval, also after Holm's correction "
         f"for all {int(found['p'].notna().sum())} cells."
-        f"{SAME_NOTE if any(map(is_same, found.to_dict('records'))) else ''}"
+        f"{note}"
     )
 
 

@@ -4,6 +4,7 @@ A method with a higher error in training as well has learnt less; one with a hig
 less over to it. Used by docs/generate.py.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +49,13 @@ def on_validation_images(reference: Path, study: str) -> pd.DataFrame:
 
     Returns:
         Rows as those of contrasts.csv. None was declared, so `p_holm` is not corrected; `differences` by seed are
-        left out.
+        left out, and "the same" is not tested.
     """
     runs, rows = _errors(reference, study), []
     for row in read_contrasts(reference, study).to_dict("records"):
         found = _difference(runs, row, "validation")
         if found.n >= FEWEST:
-            ends = {"mean": found.mean, "low": found.low, "high": found.high, "p_holm": found.p}
+            ends = {"mean": found.mean, "low": found.low, "high": found.high, "p_holm": found.p, "p_same": math.nan}
             rows.append({**row, **ends, "n": found.n, "differences": ""})
     return pd.DataFrame(rows)
 

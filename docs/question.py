@@ -6,6 +6,7 @@ An answer is prose with places for what contrasts have shown:
     {KEY@DATA<}    a lower error, after Holm's correction: the same
     {KEY@DATA>?}   a higher error that does not hold after Holm's correction; {KEY@DATA<?} a lower one
     {KEY@DATA=}    no difference was shown: "[−0.21, +0.19]"
+    {KEY@DATA~}    the same error, within a tenth: "[−0.69, +0.51; ±1.5]", the interval and the tenth
     {KEY@DATA!}    a network stayed at chance in some seeds; only in what is not printed
 """
 

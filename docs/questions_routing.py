@@ -9,12 +9,12 @@ EQUAL_COUPLINGS = Question(
     "S17's width, after six epochs on all images, by {wide@mnist<}), EM ({em@mnist<}), Heinsen routing "
     "({heinsen@mnist<}) and attention with centred couplings, a routing of ours ({centred@mnist<}). It is higher "
     "with sparse and self-routing. On smallNORB, each under its own loss, none "
-    "was shown to have a lower error, and dynamic routing has the same within a tenth {dynamic@smallnorb~}. "
+    "was shown to have a lower error, and with dynamic routing it is the same within a tenth {dynamic@smallnorb~}. "
     "On MultiMNIST, all with decoder and margin loss, it is "
     "{attention_pairs@multimnist<} points lower with attention ({attention_long@multimnist<} after 30 epochs) and "
     "{heinsen_pairs@multimnist>} higher with Heinsen routing; with dynamic routing it is the same within a tenth "
-    "{dynamic_pairs@multimnist~}, but at S17's width, set up as in the code of S17's authors, it is "
-    "{wide_pairs@multimnist<} lower after five epochs (four seeds).",
+    "{dynamic_pairs@multimnist~}; at S17's width, set up as in the code of S17's authors, it is "
+    "{wide_pairs@multimnist<} lower after five epochs (four seeds), which is less than a tenth too.",
     {
         "dynamic": Contrast("cpu", "dynamic (3 iterations) against uniform routing", "dynamic (3 iterations)"),
         "wide": Contrast(
@@ -187,9 +187,9 @@ ITERATIONS = Question(
     "Iterations of routing",
     "One iteration of dynamic routing is uniform routing, so these are the differences given above. "
     "On MultiMNIST at S17's width networks with three that start as PyTorch does, without warm-up, stay at "
-    "chance in all five seeds. Set up as in the code of S17's authors they learn, and have, within a tenth, the same "
-    "error as one iteration that starts as PyTorch does {best@multimnist~}. Where networks trained with three are "
-    "tested with one, no difference was shown on MNIST {test@mnist=}, and the error is the same within a tenth on "
+    "chance in all five seeds. Set up as in the code of S17's authors they learn, and have the same error, "
+    "within a tenth, as one iteration that starts as PyTorch does {best@multimnist~}. Where networks trained with "
+    "three are tested with one, no difference was shown on MNIST {test@mnist=}, and the error is the same within a tenth on "
     "smallNORB {test@smallnorb~}. At our inverse temperature EM routing needs a second iteration: with its paper's "
     "loss its error is {em@mnist<} points lower than with one on MNIST and {em@smallnorb<} on smallNORB.",
     {
@@ -250,8 +250,8 @@ ITERATIONS = Question(
     "A second iteration of EM lowers its error on MultiMNIST, under the margin loss, by {em_pairs@multimnist<} "
     "points.\n"
     "Five against three: no difference was shown on MNIST {five@mnist=}; with decoder the error is the same within a "
-    "tenth on MultiMNIST {five_decoder@multimnist~} and on affine digits {five_decoder@affnist-generated~}. So it is "
-    "with two against one there, {two_decoder@multimnist~} and {two_decoder@affnist-generated~}.\n"
+    "tenth on MultiMNIST {five_decoder@multimnist~} and on affine digits {five_decoder@affnist-generated~}. Two "
+    "against one: the same within a tenth on both, {two_decoder@multimnist~} and {two_decoder@affnist-generated~}.\n"
     "Dynamic routing's final couplings are nearly "
     "equal. Networks trained with three iterations of EM or Heinsen routing [fail with one at "
     "test](results.md#one-iteration-at-test).\n"

@@ -109,7 +109,8 @@ def findings_of_contrasts(
         heading += ", so that the difference says nothing of networks that learn"
         yield _listed(heading, [f"{names[row.Index]}: {_stuck(row)}" for row in stuck], most=most, where=where)
     if rest:
-        heading = f"No difference was shown in {_of(len(rest), rows)} (error of the first minus that of the second)"
+        neither = "Neither a difference nor the same error" if same else "No difference"
+        heading = f"{neither} was shown in {_of(len(rest), rows)} (error of the first minus that of the second)"
         yield _listed(heading, [f"{names[row.Index]}: {_not_shown(row)}" for row in rest], most=most, where=where)
     if few:
         heading = f"Nothing can be said yet of {_of(len(few), rows)}: fewer than {FEWEST} seeds have both results"

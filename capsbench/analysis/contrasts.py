@@ -34,14 +34,13 @@ def compare(contrasts: Sequence[Contrast], runs: pd.DataFrame) -> pd.DataFrame:
     """Return a row per contrast: the test error of `a` minus that of `b` in points of %, over the seeds that have both.
 
     n of planned seeds; dropped: the seeds without a difference, with the reason and the variant; mean, std, low and
-    high: of the differences, with the 95 % t interval of their mean; p_better: the probability that in a fresh pair
-    of runs the error of `a` is below that of `b`; p: of the paired t test; p_holm: adjusted within the family, for
-    its `tests` contrasts that have a p; margin: within how many points the two count as the same, a tenth of the mean
-    error of `b`; p_same: of two one-sided t tests that the mean lies
-    within it, adjusted in the same way; differences: by seed; shows: a sentence; unofficial: files that are not the
-    official ones; stuck: which variants never left chance in training, and in how many seeds; at_chance: the seeds in
-    which either did. Their errors are in the numbers, but such a difference is not a shown one, see `is_shown`. See
-    `summarise_pairs` for where there is no interval and no p.
+    high: of the differences, with the 95 % t interval of their mean; p_better: the probability that in a fresh pair of
+    runs the error of `a` is below that of `b`; p: of the paired t test; p_holm: adjusted within the family, for its
+    `tests` contrasts that have a p; margin: within how many points the two count as the same, a tenth of the mean error
+    of `b`; p_same: that they do, see `p_of_same`, adjusted in the same way; differences: by seed; shows: a sentence;
+    unofficial: files that are not the official ones; stuck: which variants never left chance in training, and in how
+    many seeds; at_chance: the seeds in which either did. Their errors are in the numbers, but such a difference is not
+    a shown one, see `is_shown`. See `summarise_pairs` for where there is no interval and no p.
 
     Args:
         contrasts: of a plan.
@@ -165,16 +164,18 @@ def _sentence(
             return f"{mean} points in every seed: no interval without a spread {basis}"
         return f"{mean} points: too few seeds for an interval {basis}"
     digits = digits_for(found.low, found.high)
+    unshown = f"; not shown after Holm's correction for {tests} contrasts (p = {p_value(p_holm)})"
     if at_chance or same_within or found.low <= 0 <= found.high:
         low, high = (number(value, digits) for value in (found.low, found.high))
         said = f"the same within {margin_text(same_within)} points: " if same_within else "no difference was shown: "
         said = "" if at_chance else said
-        return f"{said}between {low} and {high} points {basis}"
+        apart = "" if at_chance or found.low <= 0 <= found.high else f"; a difference was{unshown.removeprefix(';')}"
+        return f"{said}between {low} and {high} points {basis}{apart}"
     near, far = sorted((abs(found.low), abs(found.high)))
     direction = "lower" if found.mean < 0 else "higher"
     said = f"error of the first {direction} by {near:.{digits}f} to {far:.{digits}f} points {basis}"
     if p_holm >= SIGNIFICANT:
-        said += f"; not shown after Holm's correction for {tests} contrasts (p = {p_value(p_holm)})"
+        said += unshown
     return said
 
 
@@ -242,8 +243,8 @@ def _row(contrast: Contrast, runs: pd.DataFrame) -> dict[str, Any]:
         else:
             pairs[seed] = (float(found[0]), float(found[1]))
     stuck, at_chance = _stuck(cells, labels, len(seeds))
-    summary = summarise_pairs(*([pair[side] for pair in pairs.values()] for side in (0, 1)))
-    margin = summarise([second for _, second in pairs.values()]).mean / TENTH
+    first, second = ([pair[side] for pair in pairs.values()] for side in (0, 1))
+    summary = summarise_pairs(first, second)
     return {
         "family": contrast.family, "experiment": contrast.experiment, "data_set": cells[0]["data_set"].iloc[0],
         "contrast": contrast.name or label_of(*labels), "a": contrast.a, "b": contrast.b,
@@ -251,7 +252,7 @@ def _row(contrast: Contrast, runs: pd.DataFrame) -> dict[str, Any]:
         "dropped": "; ".join(f"{why} in {n} seed{'s' * (n > 1)}" for why, n in dropped.items()),
         "mean": summary.mean, "std": summary.std, "low": summary.low, "high": summary.high,
         "p_better": summary.better, "p": summary.p, "summary": summary,
-        "margin": margin, "p_same": p_of_same(summary, margin),
+        "margin": summarise(second).mean / TENTH, "p_same": p_of_same(first, second),
         "differences": {seed: a - b for seed, (a, b) in pairs.items()},
         "unofficial": "; ".join(_unofficial(cells)), "stuck": stuck, "at_chance": at_chance,
     }  # fmt: skip

@@ -95,7 +95,7 @@ def summarise_pairs(first: Sequence[float], second: Sequence[float]) -> PairedSu
 
 
 def margin_of(error: float, items: float | None) -> float:
-    """Return within how many points of a published error in % another one counts as the same.
+    """Return within how many points of an error in % another one counts as the same as that.
 
     A tenth of it, or five of the `items` of the test if that is more; None or nan: their number is not known.
     """
@@ -103,16 +103,20 @@ def margin_of(error: float, items: float | None) -> float:
     return max(error / TENTH, of_test)
 
 
-def p_of_same(found: PairedSummary, margin: float) -> float:
-    """Return the p value of "the mean difference lies within ±margin": the larger of two one-sided t tests (TOST).
+def p_of_same(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the p value of "the mean of the first lies within a tenth of that of the second", by pairs of runs.
 
-    It is below 0.05 where the 90 % interval of the mean lies within the margin. nan where there is no interval.
+    The larger of two one-sided paired t tests: that the first is below 1.1 times, and above 0.9 times the second. The
+    tenth is of the true mean, so that the error of the mean counts too. nan for fewer than three pairs, and where the
+    values have no spread.
 
-    Source: Schuirmann 1987.
+    Source: two one-sided tests are Schuirmann's, 1987; as a ratio of means, Sasabuchi 1988.
     """
-    if math.isnan(found.low):
+    below = summarise([a - (1 + 1 / TENTH) * b for a, b in zip(first, second, strict=True)])
+    above = summarise([(1 - 1 / TENTH) * b - a for a, b in zip(first, second, strict=True)])
+    if below.n < FEWEST or not (below.std > _EQUAL and above.std > _EQUAL):
         return math.nan
-    return float(stdtr(found.n - 1, (abs(found.mean) - margin) / (found.std / math.sqrt(found.n))))
+    return max(float(stdtr(found.n - 1, found.mean / (found.std / math.sqrt(found.n)))) for found in (below, above))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

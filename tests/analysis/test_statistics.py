@@ -150,18 +150,23 @@ def test_a_contrast_without_p_does_not_count_in_its_family():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_p_of_the_same_is_that_of_two_one_sided_tests(seed):
-    first, second = np.random.default_rng(seed).normal(2, 0.3, (2, 5))
-    found = summarise_pairs(list(first), list(second))
-    for margin in (0.05, 0.2, 0.8):
-        assert p_of_same(found, margin) == pytest.approx(ttost_paired(first, second, -margin, margin)[0])
-    half_width = stats.t.ppf(0.95, 4) * found.std / math.sqrt(5)  # of the 90 % interval
-    assert p_of_same(found, abs(found.mean) + half_width) == pytest.approx(0.05)
+@pytest.mark.parametrize("shift", [-0.15, 0.0, 0.1])
+def test_the_p_of_the_same_is_that_of_two_one_sided_tests_against_nine_and_eleven_tenths(seed, shift):
+    first, second = np.random.default_rng(seed).normal([[2 + shift], [2]], 0.1, (2, 5))
+    below = stats.ttest_rel(first, 1.1 * second, alternative="less").pvalue
+    above = stats.ttest_rel(first, 0.9 * second, alternative="greater").pvalue
+    assert p_of_same(list(first), list(second)) == pytest.approx(max(below, above))
 
 
-def test_without_an_interval_nothing_is_the_same():
-    assert math.isnan(p_of_same(summarise_pairs([1.0, 1.1], [1.1, 1.0]), 5.0))
-    assert math.isnan(p_of_same(summarise_pairs([1.0, 1.1, 1.2], [1.0, 1.1, 1.2]), 5.0))
+def test_where_the_second_has_no_spread_it_is_the_test_within_a_fixed_margin():
+    first = [2.05, 1.98, 2.1, 2.02, 1.95]
+    assert p_of_same(first, [2.0] * 5) == pytest.approx(ttost_paired(np.array(first), np.full(5, 2.0), -0.2, 0.2)[0])
+
+
+def test_two_or_values_without_spread_are_no_test_and_equal_pairs_are_the_same():
+    assert math.isnan(p_of_same([1.0, 1.1], [1.1, 1.0]))
+    assert math.isnan(p_of_same([1.0, 1.0, 1.0], [1.0, 1.0, 1.0]))
+    assert p_of_same([1.0, 1.1, 1.2], [1.0, 1.1, 1.2]) < 0.005
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ import answers  # noqa: E402
 import generate  # noqa: E402
 from answers import Contrast, Question  # noqa: E402
 
-COLUMNS = "contrast,data_set,n,mean,low,high,p_holm,p_same,differences,unofficial,stuck,at_chance\n"
+COLUMNS = "contrast,data_set,n,mean,low,high,p_holm,margin,p_same,differences,unofficial,stuck,at_chance\n"
 ROWS = (
-    "higher,mnist,3,1.0,0.5,1.5,0.01,0.9,0: 0.8; 1: 1.0; 2: 1.2,,,0\n"
-    "lower,mnist,3,-1.0,-1.5,-0.5,0.01,0.9,0: -0.8; 1: -1.0; 2: -1.2,,,0\n"
-    "lower,smallnorb,3,-1.0,-1.5,-0.5,0.06,0.9,0: -0.8; 1: -1.0; 2: -1.2,smallNORB (JPEG-75 copy): a.mat: md5 1,,0\n"
-    "none,mnist,3,0.1,-0.4,0.6,0.5,0.2,0: 0.0; 1: 0.1; 2: 0.2,,,0\n"
-    "same,mnist,3,0.1,-0.2,0.4,0.3,0.02,0: 0.0; 1: 0.1; 2: 0.2,,,0\n"
-    "chance,mnist,3,50.0,49.0,51.0,0.01,0.9,0: 49; 1: 50; 2: 51,,x stayed at chance,3\n"
-    "few,mnist,1,1.0,,,,,0: 1.0,,,0\n"
+    "higher,mnist,3,1.0,0.5,1.5,0.01,1.2,0.9,0: 0.8; 1: 1.0; 2: 1.2,,,0\n"
+    "lower,mnist,3,-1.0,-1.5,-0.5,0.01,1.2,0.9,0: -0.8; 1: -1.0; 2: -1.2,,,0\n"
+    "lower,smallnorb,3,-1.0,-1.5,-0.5,0.06,1.2,0.9,0: -0.8; 1: -1.0; 2: -1.2,smallNORB (JPEG-75 copy): a: md5 1,,0\n"
+    "none,mnist,3,0.1,-0.4,0.6,0.5,1.2,0.2,0: 0.0; 1: 0.1; 2: 0.2,,,0\n"
+    "same,mnist,3,0.1,-0.2,0.4,0.3,1.2,0.02,0: 0.0; 1: 0.1; 2: 0.2,,,0\n"
+    "chance,mnist,3,50.0,49.0,51.0,0.01,1.2,0.9,0: 49; 1: 50; 2: 51,,x stayed at chance,3\n"
+    "few,mnist,1,1.0,,,,,,0: 1.0,,,0\n"
 )
 
 
@@ -50,7 +50,7 @@ def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
     )
     assert answers.answers(reference, "tiny") == (
         "- **Why?** By 0.50 to 1.50, by 0.50 to 1.50, perhaps by 0.50 to 1.50, none [−0.40, +0.60], "
-        "the same [−0.20, +0.40]."
+        "the same [−0.20, +0.40; ±1.2]."
     )
 
 
@@ -111,7 +111,14 @@ def test_the_figure_has_a_panel_per_data_set_and_a_row_per_contrast(reference, m
     assert mnist[0].heading
     assert [row.filled for row in mnist[1:] if row.extent] == [True, True, False, False, False]
     assert [row.name for row in mnist if row.same] == ["the same one"]
-    assert [bool(row.extent) for row in mnist[1:]] == [True, True, True, True, False, True]  # none for the one at chance
+    assert [bool(row.extent) for row in mnist[1:]] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        True,
+    ]  # none for the one at chance
     assert mnist[2].points == [-0.8, -1.0, -1.2]
     assert (norb[1].extent, norb[2].extent) == ([], [-1.0, -1.5, -0.5, -0.8, -1.0, -1.2])
     assert not norb[2].filled  # not after Holm's correction

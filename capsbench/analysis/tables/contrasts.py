@@ -70,9 +70,9 @@ def contrasts_caption(plan: Plan) -> str:
         "P(better): the probability, by the t distribution, that in a fresh pair of runs the error of the first is "
         "below that of the second. p: paired t test, two-sided; p (Holm): adjusted for the contrasts of the family "
         "that have a p, so that a family of one is not corrected, and no family for the others. p (same): of two "
-        "one-sided t tests that the mean lies within the margin, adjusted likewise; the margin is a tenth of the "
-        "second's mean error. n: seeds with a result of both variants, out of the planned seeds. Intervals are not "
-        f"adjusted, and they are about seeds: {not_in_intervals(plan)}."
+        "one-sided paired t tests that the first's error lies within a tenth of the second's, adjusted likewise. A "
+        "contrast with a run at chance shows neither. n: seeds with a result of both variants, out of the planned "
+        f"seeds. Intervals are not adjusted, and they are about seeds: {not_in_intervals(plan)}."
     )
 
 
