@@ -1,6 +1,6 @@
 """What the papers claim beside what a study's runs show, as few words as it takes. Used by docs/generate.py."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def claimed(reference: Path, study: str, form: str = "") -> str:
     """
     found = pd.read_csv(reference / study / "tables" / "claims.csv", keep_default_na=False, na_values=[""])
     if form == "brief":
-        return "\n\n".join([_counted(found), *_bullets(found), BRIEFLY.format(seeds=_seeds(found))])
+        return "\n\n".join([_counted(found), *_bullets(found), BRIEFLY.format(seeds=seeds_text(found["n"]))])
     rows = [["claim", "paper", "on stand-ins", "on MNIST and what is made of it"]]
     for _, here in found.groupby("claim", sort=False):
         first = here.iloc[0]
@@ -48,11 +48,13 @@ def claimed(reference: Path, study: str, form: str = "") -> str:
             *("<br>".join(_shown(row) for row in side.to_dict("records")) for side in sides),
         ])  # fmt: skip
     full = f"../results/reference/{study}/tables/claims.md"
-    return f"{_counted(found)}\n\n{table(rows)}\n{BELOW.format(seeds=_seeds(found), full=full)}".rstrip()
+    return f"{_counted(found)}\n\n{table(rows)}\n{BELOW.format(seeds=seeds_text(found['n']), full=full)}".rstrip()
 
 
-def _seeds(found: pd.DataFrame) -> str:
-    return " or ".join(map(str, sorted(set(found.loc[found["n"] > 0, "n"].astype(int)))))
+def seeds_text(counts: Iterable[float]) -> str:
+    """Say how many seeds rows have: "5", "4 or 5", "3 to 5"; rows without any do not count."""
+    found = sorted({int(count) for count in counts} - {0})
+    return f"{found[0]} to {found[-1]}" if len(found) > 2 else " or ".join(map(str, found))
 
 
 def _counted(found: pd.DataFrame) -> str:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-from claimed import listed
+from claimed import listed, seeds_text
 from findings import named, table
 
 from capsbench.analysis import contrasts as contrasts_of_runs
@@ -53,9 +53,10 @@ def contrasts_note(reference: Path, study: str, *families: str) -> str:
     shown = chosen(reference, study, families)
     plan = load_plan(reference / study / "study.yaml")
     return (
-        f"Points of test error, negative where the first is better: mean over {_seeds(shown)} seeds paired, with 95 % "
-        f"t intervals, which are about seeds: {not_in_intervals(plan, set(shown['experiment']))}. Bold: zero lies "
-        "outside the interval, also after Holm's correction within the contrast's family, and no side stayed at chance."
+        f"Points of test error, negative where the first is better: mean over {seeds_text(shown['n'])} seeds paired, "
+        f"with 95 % t intervals, which are about seeds: {not_in_intervals(plan, set(shown['experiment']))}. Bold: zero "
+        "lies outside the interval, also after Holm's correction within the contrast's family, and no side stayed at "
+        "chance."
         f"{SAME_NOTE if any(map(is_same, shown.to_dict('records'))) else ''}"
     )
 
@@ -117,12 +118,14 @@ def effects(reference: Path, study: str) -> str:
             where = ", ".join(f"{_difference(row).strip('*')} on {titles[row['data_set']]}" for row in clear)
             shown.append((_direction(clear), f"- {contrast}: {where}{f'; {rest}' if rest else ''}"))
         elif equal:
-            same.append(f"{contrast}: {rest.removeprefix('the same ')}")
+            same.append(f"{contrast}: {rest}")
         else:
             others.append(str(contrast))
-    count = f"**{tested['contrast'].nunique()} options, {_seeds(tested)} seeds on {listed(list(titles.values()))}.**"
+    count = (
+        f"{tested['contrast'].nunique()} options, {seeds_text(tested['n'])} seeds on {listed(list(titles.values()))}."
+    )
     lists = [*_list("The same error, within a tenth", same), *_list("No effect that these seeds could show", others)]
-    return "\n\n".join([count, *_lists(shown), *lists])
+    return "\n\n".join([f"**{count}**", *_lists(shown), *lists])
 
 
 def _lists(shown: list[tuple[str, str]]) -> Iterator[str]:
@@ -150,7 +153,3 @@ def _titles(found: pd.DataFrame) -> dict[str, str]:
     """Return the titles of the data sets, with what files are not the official ones."""
     files = {row.data_set: row.unofficial if isinstance(row.unofficial, str) else "" for row in found.itertuples()}
     return {name: named(catalogue()[name].title, said) for name, said in files.items()}
-
-
-def _seeds(found: pd.DataFrame) -> str:
-    return " or ".join(map(str, sorted(set(found["n"]) - {0})))

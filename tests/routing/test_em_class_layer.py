@@ -91,7 +91,7 @@ def test_the_authors_class_layer_starts_where_it_can_learn():
 
 
 def test_betas_at_zero_start_saturated():
-    """Why EM stayed at chance on smallNORB: each activation is exactly 1, whatever its logit."""
+    """Why EM can stay at chance at a high inverse temperature: each activation is exactly 1, whatever its logit."""
     logits, activations, gradient = first_step(beta_u=0.0, beta_a=0.0, class_temperature_factor=1.0)
     assert logits.min() > 16
     assert (activations == 1).all()
