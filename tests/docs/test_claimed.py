@@ -58,7 +58,7 @@ def test_a_claim_is_a_row_with_what_was_found_on_either_kind_of_data(lines):
 
 def test_in_brief_it_lists_what_was_decided(lines, tmp_path):
     said, below = claimed(tmp_path, "small", "brief").rsplit("\n\n", 1)
-    assert below.startswith("Points of test error, the first network minus the second: mean over 1 or 4 or 5 seeds")
+    assert below.startswith("Points of test error, the first network minus the second: mean over 1 to 5 seeds")
     assert said == (
         "**7 tests of 4 claims: 2 as claimed and 5 undecided.**\n\nAs claimed:\n\n"
         "- A is better than B (S17): −1.50 [−2.00, −1.00] on handwritten digits of scikit-learn.\n"
@@ -83,5 +83,5 @@ def test_in_brief_a_claim_with_either_outcome_stands_once(tmp_path):
 
 def test_what_came_out_is_counted(lines):
     assert lines[0] == "**7 tests of 4 claims: 2 as claimed and 5 undecided.**"
-    assert "1 or 4 or 5 seeds" in "\n".join(lines)
+    assert "1 to 5 seeds" in "\n".join(lines)
     assert "(../results/reference/small/tables/claims.md)" in "\n".join(lines)
