@@ -12,8 +12,9 @@ from contrasted import SAME_NOTE, is_same, is_shown
 from findings import cell, data_title, read_runs, table
 
 from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
+from capsbench.analysis.margins import TENTH
 from capsbench.analysis.measures import NAME, Measures, load_measures
-from capsbench.analysis.statistics import FEWEST, TENTH, holm, p_of_same, summarise_pairs
+from capsbench.analysis.statistics import FEWEST, holm, p_of_same, summarise_pairs
 
 
 def one_iteration_at_test(reference: Path, study: str) -> pd.DataFrame:

@@ -12,12 +12,13 @@ from capsbench.analysis.attacked import attack_text, error_of_choice, under_atta
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.contrasts import SIGNIFICANT, compare, p_value
 from capsbench.analysis.correct_bits import Correct, unlike
+from capsbench.analysis.margins import margin_of
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.published import claims, deviations, is_side, of_either
 from capsbench.analysis.published_format import read_file
 from capsbench.analysis.published_values import Network, Published, PublishedClaim
 from capsbench.analysis.resampling import times_wrong
-from capsbench.analysis.statistics import FEWEST, holm, margin_of
+from capsbench.analysis.statistics import FEWEST, holm
 from capsbench.analysis.verdicts import ENDED
 from capsbench.registry import flat_options
 from capsbench.study import Contrast, Plan

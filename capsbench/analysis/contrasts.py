@@ -12,7 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from capsbench.analysis.statistics import TENTH, PairedSummary, holm, p_of_same, summarise, summarise_pairs
+from capsbench.analysis.margins import TENTH
+from capsbench.analysis.statistics import PairedSummary, holm, p_of_same, summarise, summarise_pairs
 from capsbench.run.match import ROUNDING, TOLERANCE
 from capsbench.study import Contrast, Plan
 

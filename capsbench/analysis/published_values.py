@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from capsbench.analysis.margins import margin_of
 from capsbench.analysis.published_format import Attack, Claim, Protocol, Side, Value, read_file
-from capsbench.analysis.statistics import margin_of
 from capsbench.study import catalogue
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from scipy.special import stdtr, stdtrit  # t and its quantile; scipy.stats has the same, after 1.5 s of imports
 
+from capsbench.analysis.margins import TENTH
+
 CONFIDENCE = 0.95
 FEWEST = 3  # seeds or pairs for an interval: that of two is 12.7 standard errors wide either way
-TENTH, ITEMS_IN_MARGIN = 10, 5  # what counts as the same: a tenth of the error, or five test items
 _EQUAL = 1e-9  # errors in %: a thousandth of the smallest step that a test set has, and far above rounding
 
 
@@ -92,15 +93,6 @@ def summarise_pairs(first: Sequence[float], second: Sequence[float]) -> PairedSu
     p = 2 * float(stdtr(n - 1, -abs(mean) / (std / math.sqrt(n))))
     better = float(stdtr(n - 1, -mean / (std * math.sqrt(1 + 1 / n))))
     return PairedSummary(n, mean, std, *found.interval, p, better)
-
-
-def margin_of(error: float, items: float | None) -> float:
-    """Return within how many points of an error in % another one counts as the same as that.
-
-    A tenth of it, or five of the `items` of the test if that is more; None or nan: their number is not known.
-    """
-    of_test = 100 * ITEMS_IN_MARGIN / items if items and not math.isnan(items) else 0.0
-    return max(error / TENTH, of_test)
 
 
 def p_of_same(first: Sequence[float], second: Sequence[float]) -> float:

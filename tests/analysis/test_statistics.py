@@ -6,7 +6,8 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from capsbench.analysis.statistics import PairedSummary, Summary, holm, margin_of, p_of_same, summarise, summarise_pairs
+from capsbench.analysis.margins import margin_of
+from capsbench.analysis.statistics import PairedSummary, Summary, holm, p_of_same, summarise, summarise_pairs
 
 T_975_2 = 0.95 * math.sqrt(2 / (4 * 0.975 * 0.025))  # the quantile of t with 2 degrees of freedom, 4.3027
 
