@@ -52,7 +52,8 @@ def test_a_run_that_lost_its_record_is_made_again_from_its_checkpoint(project):
 
 
 @pytest.mark.slow
-def test_raw_files_that_were_touched_rerun_nothing_and_others_rerun_what_rests_on_them(project):
+def test_raw_files_that_were_touched_rerun_nothing_and_others_rerun_what_rests_on_them(project, monkeypatch):
+    monkeypatch.delenv("CAPSBENCH_DATA", raising=False)  # the raw files are those of the project
     raw, manifest = project.path / "data/digits/images", project.path / "results/tiny/data/digits.json"
     raw.parent.mkdir(parents=True)
     raw.touch()  # after the manifest was written
