@@ -165,18 +165,18 @@ def _sentence(
             return f"{mean} points in every seed: no interval without a spread {basis}"
         return f"{mean} points: too few seeds for an interval {basis}"
     digits = digits_for(found.low, found.high)
-    unshown = f"; not shown after Holm's correction for {tests} contrasts (p = {p_value(p_holm)})"
+    unshown = f"not shown after Holm's correction for {tests} contrasts (p = {p_value(p_holm)})"
     if at_chance or same_within or found.low <= 0 <= found.high:
         low, high = (number(value, digits) for value in (found.low, found.high))
         said = f"the same within {margin_text(same_within)} points: " if same_within else "no difference was shown: "
         said = "" if at_chance else said
-        apart = "" if at_chance or found.low <= 0 <= found.high else f"; a difference was{unshown.removeprefix(';')}"
+        apart = "" if at_chance or found.low <= 0 <= found.high else f"; a difference was {unshown}"
         return f"{said}between {low} and {high} points {basis}{apart}"
     near, far = sorted((abs(found.low), abs(found.high)))
     direction = "lower" if found.mean < 0 else "higher"
     said = f"error of the first {direction} by {near:.{digits}f} to {far:.{digits}f} points {basis}"
     if p_holm >= SIGNIFICANT:
-        said += unshown
+        said += f"; {unshown}"
     return said
 
 
