@@ -3,6 +3,8 @@
     python docs/generate.py            updates every block
     python docs/generate.py --check    prints one line per stale block; exits with 1 if there is one
 
+Either prints, and exits with 1 for, a difference in the prose that no committed contrast has; see docs/prose.py.
+
 A block lies between `<!-- begin NAME ARGUMENTS -->` and `<!-- end NAME -->`; BLOCKS, below, has all names. Which rows
 a summary or a table of seeds shows is declared in docs/findings.py, which questions are answered in docs/questions.py.
 """
@@ -22,6 +24,7 @@ from contrasted import contrast_rows, contrasts, contrasts_note, effects
 from findings import by_seed, commits, held_out, lost_classes, results, summary, table
 from first_steps import first_steps
 from fitted import fit
+from prose import intervals, unfounded
 from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -287,6 +290,15 @@ def update(root: Path, check: bool) -> Iterator[str]:
         yield "docs/answers.png: is stale; run python docs/generate.py"
 
 
+def check_prose(root: Path) -> Iterator[str]:
+    """Yield one line for each difference that prose names and no committed contrast has."""
+    texts = {page: page.read_text(encoding="utf-8") for page in pages(root)}
+    found = intervals(root / "results/reference", texts.values())
+    for page, text in texts.items():
+        for line, words in unfounded(text, found):
+            yield f"{page.relative_to(root)}:{line}: '{words}' is the interval of no committed contrast; write it anew"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
     parser = argparse.ArgumentParser(description="Fill the generated blocks of README.md and docs/.")
@@ -295,12 +307,14 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         stale = list(update(given.root, given.check))
+        wrong = list(check_prose(given.root))
     except WrongBlock as error:
         print(error, file=sys.stderr)
         return 2
     for line in stale:
         print(line if given.check else line.replace("is stale; run python docs/generate.py", "updated"))
-    return int(bool(stale) and given.check)
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    return int(bool(wrong) or (bool(stale) and given.check))
 
 
 if __name__ == "__main__":
