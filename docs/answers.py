@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 from at_test import one_iteration_at_test
-from contrasted import is_same, is_shown, is_uncorrected, read_contrasts
-from findings import named
+from contrasted import difference, is_same, is_shown, is_uncorrected, read_contrasts
+from findings import named, table
 from fitted import on_validation_images
 from PIL import Image, PngImagePlugin
 from question import AT_TEST, ON_VALIDATION, Contrast, Question
@@ -44,16 +44,20 @@ DRAWN = ("mnist", "smallnorb", "multimnist")  # data sets of the figure
 def answers(reference: Path, *studies: str) -> str:
     """Return a line per question.
 
-    studies: all that the questions are about, so that `capsbench verify` compares the block that names them; `brief`
-    after them leaves out what the questions have as `more`.
+    studies: all that the questions are about, so that `capsbench verify` compares the block that names them; after
+    them `brief` for the answers in words alone, `table` for the table of their contrasts.
 
     Raises ValueError for other studies, and for a contrast that does not show what its answer says.
     """
     found = _read(reference)
-    brief = studies[-1:] == ("brief",)
-    if sorted(studies[: -1 if brief else None]) != sorted(found):
+    form = studies[-1] if studies[-1:] in (("brief",), ("table",)) else ""
+    if sorted(studies[: -1 if form else None]) != sorted(found):
         raise ValueError(f"the answers are from {' and '.join(found)}")
-    return "\n".join(f"- **{question.asks}** {_answer(question, found, brief)}" for question in QUESTIONS)
+    full = [_answer(question, found) for question in QUESTIONS]
+    if form == "table":
+        return _table(found)
+    told = [question.brief for question in QUESTIONS] if form else full
+    return "\n".join(f"- **{question.asks}** {answer}" for question, answer in zip(QUESTIONS, told, strict=True))
 
 
 def draw_answers(reference: Path, picture: Path, check: bool) -> bool:
@@ -92,7 +96,29 @@ def _read(reference: Path) -> dict[str, pd.DataFrame]:
     return found
 
 
-def _answer(question: Question, found: dict[str, pd.DataFrame], brief: bool) -> str:
+def _table(found: dict[str, pd.DataFrame]) -> str:
+    """Return the main contrasts: a row each below the title of their question, a column per data set."""
+    titles: dict[str, str] = {}
+    rows: list[tuple[str, dict[str, str]]] = []  # what is compared, data set -> cell
+    for question in QUESTIONS:
+        rows += [(f"**{question.title}**", {})] if question.rows else []
+        for compared, places in question.rows.items():
+            cells = {}
+            for key, data in (place.split("@") for place in places.split()):
+                contrast = _find(found, question.contrasts[key], data)
+                if contrast is None:
+                    raise ValueError(f"no result of '{question.contrasts[key].name}' on {data}")
+                cells[data] = (
+                    difference(contrast).replace("≈ ", "≈\u00a0").replace(", ", ",\u00a0")
+                )  # breaks before "["
+                copy = contrast["unofficial"] if isinstance(contrast["unofficial"], str) else ""
+                titles.setdefault(data, named(catalogue()[data].title, copy))
+            rows.append((compared, cells))
+    head = ["error of the first minus that of the second", *titles.values()]
+    return table([head, *([compared, *(cells.get(data, "") for data in titles)] for compared, cells in rows)])
+
+
+def _answer(question: Question, found: dict[str, pd.DataFrame]) -> str:
     """Return the answer with its places filled, and a list below it; all places are checked, printed or not."""
 
     def filled(place: re.Match[str]) -> str:
@@ -110,7 +136,7 @@ def _answer(question: Question, found: dict[str, pd.DataFrame], brief: bool) -> 
         return interval_of_difference(row["low"], row["high"]) if shows == "=" else _range(row)
 
     answer, more, _ = (PLACE.sub(filled, text) for text in (question.answer, question.more, question.also))
-    return answer if brief else answer + "".join(f"\n    - {line}" for line in more.splitlines())
+    return answer + "".join(f"\n    - {line}" for line in more.splitlines())
 
 
 def _find(found: dict[str, pd.DataFrame], contrast: Contrast, data: str) -> Any:

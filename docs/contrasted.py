@@ -36,7 +36,7 @@ def contrast_rows(reference: Path, study: str, *families: str) -> str:
         row = [str(contrast)]
         for data_set in columns:
             here = cells[cells["data_set"] == data_set]
-            row.append("" if here.empty else _difference(here.iloc[0]))
+            row.append("" if here.empty else difference(here.iloc[0]))
         rows.append(row)
     words = shown.reindex(columns=["contrast", "data_set", "dropped", "stuck"]).astype(object).fillna("")
     where = {name: f" ({title})" if len(columns) > 1 else "" for name, title in columns.items()}
@@ -69,7 +69,8 @@ def chosen(reference: Path, study: str, families: tuple[str, ...]) -> pd.DataFra
     return found[found["family"].isin(families or found["family"])]
 
 
-def _difference(row: Any) -> str:
+def difference(row: Any) -> str:
+    """Put a row of `read_contrasts` as a cell: mean and interval, bold for a difference, ≈ for the same error."""
     if row["low"] != row["low"]:
         return with_minus_signs(str(row["shows"]))
     mean = number(row["mean"], digits_for(row["low"], row["high"]))
@@ -115,7 +116,7 @@ def effects(reference: Path, study: str) -> str:
             f"{said} on {listed(names)}" for said, names in (("the same", equal), ("not shown", open_)) if names
         )
         if clear:
-            where = ", ".join(f"{_difference(row).strip('*')} on {titles[row['data_set']]}" for row in clear)
+            where = ", ".join(f"{difference(row).strip('*')} on {titles[row['data_set']]}" for row in clear)
             shown.append((_direction(clear), f"- {contrast}: {where}{f'; {rest}' if rest else ''}"))
         elif equal:
             same.append(f"{contrast}: {rest}")

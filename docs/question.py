@@ -10,7 +10,7 @@ An answer is prose with places for what contrasts have shown:
     {KEY@DATA!}    a network stayed at chance in some seeds; only in what is not printed
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 AT_TEST = ": one iteration at test"  # VARIANT + this names a row of docs/at_test.py
 ON_VALIDATION = ": on validation images"  # CONTRAST + this names one that was not declared, see docs/fitted.py
@@ -30,15 +30,19 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its title in the figure, the answer, and the contrasts that places name by KEY.
+    """A question, its title in the figure and the table, the answer, and the contrasts that places name by KEY.
 
-    answer: what README says. more: what the site's first page says after it, in a line per point.
+    brief: the answer of README, without numbers, which stands as long as all places of the others do.
+    answer: that of the site's first page, with more after it in a line per point.
     also: places that must hold for the answer to stand, and are not printed.
+    rows: the rows of README's table: what is compared -> "KEY@DATA KEY@DATA", a cell each.
     """
 
     asks: str
     title: str
+    brief: str
     answer: str
     contrasts: dict[str, Contrast]
     more: str = ""
     also: str = ""
+    rows: dict[str, str] = field(default_factory=dict)

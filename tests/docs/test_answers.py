@@ -34,11 +34,13 @@ def reference(tmp_path):
     return tmp_path / "results/reference"
 
 
-def ask(monkeypatch, answer, more="", also=""):
+def ask(monkeypatch, answer, more="", also="", brief="In short.", rows=None):
     named = {
         name: Contrast("tiny", name, f"the {name} one") for name in ("higher", "lower", "none", "same", "chance", "few")
     }
-    monkeypatch.setattr(answers, "QUESTIONS", (Question("Why?", "Reasons", answer, named, more, also),))
+    monkeypatch.setattr(
+        answers, "QUESTIONS", (Question("Why?", "Reasons", brief, answer, named, more, also, rows or {}),)
+    )
 
 
 def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
@@ -54,9 +56,9 @@ def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
     )
 
 
-def test_a_brief_answer_leaves_out_what_comes_after_it(reference, monkeypatch):
+def test_a_brief_answer_has_words_alone_and_the_full_one_a_list(reference, monkeypatch):
     ask(monkeypatch, "By {higher@mnist>}.", more="Else {none@mnist=}.\nEnd.")
-    assert answers.answers(reference, "tiny", "brief") == "- **Why?** By 0.50 to 1.50."
+    assert answers.answers(reference, "tiny", "brief") == "- **Why?** In short."
     assert answers.answers(reference, "tiny") == "- **Why?** By 0.50 to 1.50.\n    - Else [−0.40, +0.60].\n    - End."
 
 
@@ -79,7 +81,7 @@ def test_a_brief_answer_leaves_out_what_comes_after_it(reference, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("where", ["answer", "more", "also"])
-@pytest.mark.parametrize("form", [(), ("brief",)])
+@pytest.mark.parametrize("form", [(), ("brief",), ("table",)])
 def test_an_answer_that_its_contrasts_do_not_show_is_refused(reference, monkeypatch, place, words, where, form):
     ask(monkeypatch, **{"answer": "Yes.", where: place})
     with pytest.raises(ValueError, match=words):
@@ -92,6 +94,20 @@ def test_a_block_names_the_studies_that_its_answers_come_from(reference, monkeyp
         answers.answers(reference)
     with pytest.raises(ValueError, match="the answers are from tiny"):
         answers.answers(reference, "brief")
+
+
+def test_the_table_has_a_row_per_comparison_and_a_column_per_data_set(reference, monkeypatch):
+    ask(monkeypatch, "Yes.", rows={"one": "higher@mnist lower@smallnorb", "other": "same@mnist"})
+    assert answers.answers(reference, "tiny", "table").replace("\u00a0", "_").splitlines() == [
+        "| error of the first minus that of the second | MNIST | smallNORB (JPEG-75 copy) |",
+        "|---|---|---|",
+        "| **Reasons** |  |  |",
+        "| one | **+1.00 [+0.50,_+1.50]** | −1.00 [−1.50,_−0.50] |",
+        "| other | ≈_+0.10 [−0.20,_+0.40] |  |",
+    ]
+    ask(monkeypatch, "Yes.", rows={"one": "higher@smallnorb"})
+    with pytest.raises(ValueError, match="no result of 'higher' on smallnorb"):
+        answers.answers(reference, "tiny", "table")
 
 
 def test_a_contrast_that_two_experiments_have_is_refused(reference, monkeypatch):
@@ -144,6 +160,7 @@ def test_the_figure_is_drawn_anew_where_its_numbers_have_changed(reference, monk
 def test_every_contrast_of_a_question_is_one_that_a_study_declares():
     found = answers._read(ROOT / "results/reference")
     for question in answers.QUESTIONS:
+        assert not re.search(r"[{}0-9]\.\d|[{}]", question.brief)  # its numbers would not be checked
         keys = {place["key"] for place in answers.PLACE.finditer(question.answer + question.more + question.also)}
         assert keys == set(question.contrasts), question.asks
         assert not re.search(r"[{}]", answers.PLACE.sub("", question.answer + question.also))
