@@ -14,7 +14,8 @@ from capsbench.analysis.collect import NEAR_CHANCE
 from capsbench.analysis.measures import NAME as MEASURES
 from capsbench.analysis.measures import load_measures
 from capsbench.analysis.statistics import summarise
-from capsbench.study import catalogue
+from capsbench.analysis.verify import trained_by_this_code
+from capsbench.study import catalogue, load_plan
 
 LOST = 25.0  # a class with an error of so many % or more counts as lost
 TITLES = {  # in the order of a summary's columns
@@ -210,14 +211,14 @@ def summary(reference: Path, study: str) -> str:
 
 
 def commits(reference: Path) -> str:
-    """Return the commits that trained the runs of each committed study, with the number of runs."""
-    lines = [["study", "runs", "commits (runs)"]]
+    """Return the number of runs of each committed study, of those by this checkout's code, and of their commits."""
+    lines = [["study", "runs", "of these by the training code of this checkout", "commits"]]
     for path in sorted(reference.glob("*/runs.csv")):
-        trained = pd.read_csv(path, usecols=["commit"], dtype=str)["commit"]
-        there = trained.count()
-        number = str(there) if there == len(trained) else f"{there} of {len(trained)}"
-        found = trained.str[:7].value_counts(sort=False)
-        lines.append([f"`{path.parent.name}`", number, ", ".join(f"{k} ({n})" for k, n in found.items())])
+        runs = pd.read_csv(path, low_memory=False)
+        there = runs["commit"].count()
+        number = str(there) if there == len(runs) else f"{there} of {len(runs)}"
+        same = trained_by_this_code(load_plan(path.parent / "study.yaml"), runs)
+        lines.append([f"`{path.parent.name}`", number, str(same), str(runs["commit"].nunique())])
     return table(lines)
 
 

@@ -144,11 +144,23 @@ def _verify_folder(folder: Path, findings: Findings) -> None:
 
 def _trained_by(plan: Plan, runs: pd.DataFrame) -> str:
     """Say how many finished runs were trained by the code that this checkout would train them with."""
-    codes = runs[runs["status"].isin(FINISHED)].set_index("key")["code"].dropna().to_dict()
-    finished = int(runs["status"].isin(FINISHED).sum())
-    same = sum(codes.get(run.key) == training_version(run) for run in plan.runs)
-    unknown = f"; of {finished - len(codes)} it is not on record" if len(codes) < finished else ""
-    return f"{same} of {finished} runs were trained by the code that this checkout has for them{unknown}"
+    there = runs[runs["status"].isin(FINISHED)]
+    without = int(there["code"].isna().sum())
+    unknown = f"; of {without} it is not on record" if without else ""
+    return (
+        f"{trained_by_this_code(plan, runs)} of {len(there)} runs were trained by the code that this checkout has for "
+        f"them{unknown}"
+    )
+
+
+def trained_by_this_code(plan: Plan, runs: pd.DataFrame) -> int:
+    """Count the finished runs that were trained by the code that this checkout would train them with.
+
+    runs: as runs.csv has them; one without a column `code` counts none.
+    """
+    there = runs[runs["status"].isin(FINISHED)].reindex(columns=["key", "code"])
+    codes = dict(there.dropna().itertuples(index=False))
+    return sum(codes.get(run.key) == training_version(run) for run in plan.runs)
 
 
 def _keys(folder: Path, plan: Plan, runs: pd.DataFrame, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:

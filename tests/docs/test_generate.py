@@ -18,6 +18,8 @@ import findings  # noqa: E402
 import generate  # noqa: E402
 
 from capsbench.registry import Count, Fraction  # noqa: E402
+from capsbench.run.code_version import training_version  # noqa: E402
+from capsbench.study import load_plan  # noqa: E402
 
 
 def runs(errors, **columns):
@@ -267,11 +269,19 @@ def test_contrasts_are_bold_where_their_interval_and_holm_leave_out_zero(referen
         generate.contrasts(reference, "tiny", "c")
 
 
-def test_commits_of_a_study_have_their_number_of_runs(reference):
-    path = reference / "tiny/runs.csv"
-    pd.read_csv(path).assign(commit=["1234567890", "1234567890", "0000001234"] * 2).to_csv(path, index=False)
+def test_commits_and_runs_of_this_code_are_counted(reference):
+    study = reference / "tiny/study.yaml"
+    one, two = load_plan(study).runs
+    assert (one.key, two.key) == ("one/caps/seed0", "two/caps/seed0")
+    versions = [training_version(one), "0123456789ab"]
+    rows = pd.DataFrame({"key": [one.key, two.key], "status": "ok", "commit": ["12", "34"], "code": versions})
+    rows.to_csv(reference / "tiny/runs.csv", index=False)
     (reference / "bench").mkdir()
-    assert generate.commits(reference).splitlines()[2:] == ["| `tiny` | 6 | 1234567 (4), 0000001 (2) |"]
+    assert generate.commits(reference).splitlines()[2:] == ["| `tiny` | 2 | 1 | 2 |"]
+    rows.assign(commit=["12", None], status=["ok", "missing"]).to_csv(reference / "tiny/runs.csv", index=False)
+    assert generate.commits(reference).splitlines()[2:] == ["| `tiny` | 1 of 2 | 1 | 1 |"]
+    rows.drop(columns="code").to_csv(reference / "tiny/runs.csv", index=False)
+    assert generate.commits(reference).splitlines()[2:] == ["| `tiny` | 2 | 0 | 2 |"]
 
 
 def test_errors_stand_seed_by_seed_with_their_range(reference, monkeypatch):
