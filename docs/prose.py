@@ -3,7 +3,7 @@
 Most numbers of the docs stand in generated blocks. Prose repeats some of their intervals, as `[−2.1, +1.1]`, "2.1 to
 3.4 points higher" or "by 2.1 to 3.4", and would keep them when runs are trained again. Each must be, rounded, the
 interval of a committed contrast or claim, or one that a block has. Sentences that say what else their ranges are
-(PASSED_OVER) are not looked at.
+(PASSED_OVER) are not looked at. Which contrast it is, and whether the words have its direction, is not checked.
 """
 
 import re
@@ -12,14 +12,21 @@ from pathlib import Path
 
 import pandas as pd
 
-INTERVAL = re.compile(r"\[([−+]\d+(?:\.\d+)?),\s+([−+]\d+(?:\.\d+)?)(?:; [^\]]*)?\]")
+NUMBER = r"\d+(?:\.\d+)?"
+INTERVAL = re.compile(rf"\[([−+]{NUMBER}),\s+([−+]{NUMBER})(?:[;,]\s[^\]]*)?\]")
 RANGE = re.compile(
-    r"(?<![\d.,])(?P<by>by\s+)?(\d+(?:\.\d+)?) to (\d+\.\d+)"
-    r"(?(by)\b|\s+(?:points?|higher|lower|more|fewer|less|above|below|ahead|behind|better|worse)\b)"
+    rf"(?<![\d.,])(?P<by>by\s+)?(?=[\d.]*\.\d|\S+\s+to\s+\d+\.\d)({NUMBER})\s+to\s+({NUMBER})(?![\d.]*\d|\s*%)"
+    r"(?(by)|\s+(?:points?|higher|lower|more|fewer|less|above|below|ahead|behind|better|worse)\b)",
+    re.I,
 )
 BLOCK = re.compile(r"<!-- begin .*?<!-- end \w+ -->", re.S)
-SENTENCE = re.compile(r"(?<=[.:])\s+(?=[A-Z*\[`])|\n\s*\n|\n(?=\s*(?:-|\d+\.) )")
-PASSED_OVER = ("by hand", "seed", "no contrast was declared", "trained before", "was taken out")
+SENTENCE = re.compile(
+    r"(?:(?<=[.:?])|(?<=[.:?][*)\"])|(?<=[.:?]\*\*))\s+(?=[A-Z0-9*\[`(])|\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.) ?)"
+)
+PASSED_OVER = re.compile(
+    r"\(by\s+hand|no\s+contrast\s+was\s+declared|trained\s+before|was\s+taken\s+out|is\s+such\s+an\s+interval|"
+    r"(?:every|each|five|four|one)\s+seeds?\b|all\s+twenty|other\s+four|share\s+their\s+images|of\s+each\s+other|by\s+another"
+)
 DECIMALS = (0, 1, 2, 3)
 
 Ends = tuple[str, str]
@@ -39,7 +46,7 @@ def unfounded(text: str, found: set[Ends]) -> Iterator[tuple[int, str]]:
     begin = 0
     for end in [*(gap.end() for gap in SENTENCE.finditer(prose)), len(prose)]:
         sentence = prose[begin:end]
-        if not any(words in sentence for words in PASSED_OVER):
+        if not PASSED_OVER.search(sentence):
             for match in (*INTERVAL.finditer(sentence), *RANGE.finditer(sentence)):
                 low, high = (_plain(end) for end in match.groups()[-2:])
                 if not {(low, high), (f"-{high}", f"-{low}")} & found:
@@ -54,11 +61,9 @@ def intervals(reference: Path, pages: Iterable[str]) -> set[Ends]:
     """
     blocks = [block for page in pages for block in BLOCK.findall(page)]
     found = {(_plain(low), _plain(high)) for block in blocks for low, high in INTERVAL.findall(block)}
-    for path in reference.glob("*/tables/*.csv"):
-        rows = pd.read_csv(path, low_memory=False)
-        if {"low", "high"} <= set(rows):
-            for low, high in rows[["low", "high"]].dropna().to_numpy(float):
-                found |= {(f"{low:.{digits}f}", f"{high:.{digits}f}") for digits in DECIMALS}
+    for path in (*reference.glob("*/tables/contrasts.csv"), *reference.glob("*/tables/claims.csv")):
+        for low, high in pd.read_csv(path, low_memory=False)[["low", "high"]].dropna().to_numpy(float):
+            found |= {(f"{low:.{digits}f}", f"{high:.{digits}f}") for digits in DECIMALS}
     return found
 
 
