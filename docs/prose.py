@@ -21,11 +21,12 @@ RANGE = re.compile(
 )
 BLOCK = re.compile(r"<!-- begin .*?<!-- end \w+ -->", re.S)
 SENTENCE = re.compile(
-    r"(?:(?<=[.:?])|(?<=[.:?][*)\"])|(?<=[.:?]\*\*))\s+(?=[A-Z0-9*\[`(])|\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.) ?)"
+    r"(?:(?<=[.:?])|(?<=[.:?][*)\"])|(?<=[.:?]\*\*))\s+(?=[A-Z0-9*\[`(])|\n\s*\n|\n(?=\s*(?:[-*] |\||\d+\. ))"
 )
 PASSED_OVER = re.compile(
     r"\(by\s+hand|no\s+contrast\s+was\s+declared|trained\s+before|was\s+taken\s+out|is\s+such\s+an\s+interval|"
-    r"(?:every|each|five|four|one)\s+seeds?\b|all\s+twenty|other\s+four|share\s+their\s+images|of\s+each\s+other|by\s+another"
+    r"(?:every|each|five|four|one)\s+seeds?\b|all\s+twenty|other\s+four|share\s+their\s+images|of\s+each\s+other|by\s+another",
+    re.I,
 )
 DECIMALS = (0, 1, 2, 3)
 
