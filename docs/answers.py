@@ -1,4 +1,4 @@
-"""The answers on the first page, from the contrasts of the committed studies. Used by docs/generate.py.
+"""The answers of the first page and of docs/answers.md, from committed contrasts. Used by docs/generate.py.
 
 docs/questions.py has the questions, and the places in their answers that are filled here. A contrast that shows
 something else than its place says stops the generator, so that no answer outlives its numbers.
@@ -108,9 +108,8 @@ def _table(found: dict[str, pd.DataFrame]) -> str:
                 contrast = _find(found, question.contrasts[key], data)
                 if contrast is None:
                     raise ValueError(f"no result of '{question.contrasts[key].name}' on {data}")
-                cells[data] = (
-                    difference(contrast).replace("≈ ", "≈\u00a0").replace(", ", ",\u00a0")
-                )  # breaks before "["
+                # a cell may be broken before its "[" alone
+                cells[data] = difference(contrast).replace("≈ ", "≈\u00a0").replace(", ", ",\u00a0")
                 copy = contrast["unofficial"] if isinstance(contrast["unofficial"], str) else ""
                 titles.setdefault(data, named(catalogue()[data].title, copy))
             rows.append((compared, cells))

@@ -1,4 +1,4 @@
-"""What a question of the first page consists of. docs/questions.py has the questions.
+"""What a question of the first page and of docs/answers.md consists of. docs/questions.py has the questions.
 
 An answer is prose with places for what contrasts have shown:
 
@@ -33,7 +33,7 @@ class Question:
     """A question, its title in the figure and the table, the answer, and the contrasts that places name by KEY.
 
     brief: the answer of README, without numbers, which stands as long as all places of the others do.
-    answer: that of the site's first page, with more after it in a line per point.
+    answer: that of docs/answers.md, with more after it in a line per point.
     also: places that must hold for the answer to stand, and are not printed.
     rows: the rows of README's table: what is compared -> "KEY@DATA KEY@DATA", a cell each.
     """

@@ -137,10 +137,9 @@ EM_OR_DYNAMIC = Question(
     "EM or dynamic routing? That depends on the data, the loss and where EM's betas start.",
     "EM against dynamic routing",
     "With three iterations, both under the spread loss, EM's error is lower on MNIST. On MultiMNIST (margin loss) it "
-    "is higher, but the same "
-    "within a tenth at ten times our inverse temperature. On smallNORB, from the starts of EM's authors, it is higher "
-    "after 30 epochs; with betas that start at 0, tried after that, it is lower after 15, and no difference was shown "
-    "after 30.",
+    "is higher, but the same within a tenth at ten times our inverse temperature. On smallNORB, from the starts of "
+    "EM's authors, it is higher after 30 epochs; with betas that start at 0, tried after that, it is lower after 15, "
+    "and no difference was shown after 30.",
     "Here both have three iterations and the same loss. On MNIST (spread loss) EM's error is {spread@mnist<} points "
     "lower. On smallNORB (spread loss, 30 epochs) it is {spread_long@smallnorb>} higher on new objects, as the test "
     "has them, and {seen@smallnorb<} lower on new images of the objects of training (not a declared contrast). That "

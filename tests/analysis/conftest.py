@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studies import TABLE1
+from studies import FIVE, TABLE1
 
 from capsbench.run.folder import RunFolder, write_json
 from capsbench.study import Plan, Run, load_plan
@@ -47,6 +47,12 @@ def make_plan(tmp_path: Path) -> Callable[..., Plan]:
         return load_plan(path)
 
     return make
+
+
+@pytest.fixture
+def five(make_plan):
+    """CapsNet with one, two and three iterations, five seeds."""
+    return make_plan(FIVE)
 
 
 @pytest.fixture

@@ -74,3 +74,14 @@ variants: {capsnet: {model: capsnet}, cnn: {model: cnn_matched}}
 def ours_of(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of a table that are not of networks that papers alone have."""
     return table[table["planned"] > 0]
+
+
+FIVE = """\
+name: five
+seeds: [0, 1, 2, 3, 4]
+training: {epochs: 2}
+experiments:
+  digits: {data: {name: digits, validation_images: 100}}
+variants:
+  capsnet: {model: capsnet, label: CapsNet, grid: {routing.iterations: [1, 2, 3]}}
+"""

@@ -14,26 +14,12 @@ from capsbench.analysis.tables.contrasts import contrasts_table
 from capsbench.study import Contrast
 
 REFERENCE = Path(__file__).parents[2] / "results/reference"
-FIVE = """\
-name: five
-seeds: [0, 1, 2, 3, 4]
-training: {epochs: 2}
-experiments:
-  digits: {data: {name: digits, validation_images: 100}}
-variants:
-  capsnet: {model: capsnet, label: CapsNet, grid: {routing.iterations: [1, 2, 3]}}
-"""
 
 
 @pytest.fixture(scope="module")
 def reference() -> pd.DataFrame:
     """The committed runs of the study fair, five seeds each."""
     return pd.read_csv(REFERENCE / "fair/runs.csv", low_memory=False)
-
-
-@pytest.fixture
-def five(make_plan):
-    return make_plan(FIVE)
 
 
 @pytest.fixture

@@ -4,26 +4,12 @@ from csv import DictReader
 
 import pandas as pd
 import pytest
+from studies import FIVE
 
 from capsbench.analysis.collect import collect
 from capsbench.analysis.contrasts import compare
 from capsbench.analysis.tables import write_table, write_tables
 from capsbench.analysis.tables.contrasts import contrasts_table
-
-FIVE = """\
-name: five
-seeds: [0, 1, 2, 3, 4]
-training: {epochs: 2}
-experiments:
-  digits: {data: {name: digits, validation_images: 100}}
-variants:
-  capsnet: {model: capsnet, label: CapsNet, grid: {routing.iterations: [1, 2, 3]}}
-"""
-
-
-@pytest.fixture
-def five(make_plan):
-    return make_plan(FIVE)
 
 
 @pytest.fixture
