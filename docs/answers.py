@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from at_test import one_iteration_at_test
 from contrasted import difference, is_same, is_shown, is_uncorrected, read_contrasts
-from findings import named, table
+from findings import TITLES, named, table
 from fitted import on_validation_images
 from PIL import Image, PngImagePlugin
 from question import AT_TEST, ON_VALIDATION, Contrast, Question
@@ -38,6 +38,8 @@ MEANING = {
     "!": "nothing: a network stayed at chance",
     "": "nothing: there are too few seeds",
 }
+CELL = re.compile(r"(\w+)@([\w-]+)(†?)")
+FULL = 5  # seeds; a cell from fewer says so
 DRAWN = ("mnist", "smallnorb", "multimnist")  # data sets of the figure
 
 
@@ -45,17 +47,17 @@ def answers(reference: Path, *studies: str) -> str:
     """Return a line per question.
 
     studies: all that the questions are about, so that `capsbench verify` compares the block that names them; after
-    them `brief` for the answers in words alone, `table` for the table of their contrasts.
+    them `brief` for the answers in words alone, `main` for a table of their main contrasts, `table` for one of more.
 
     Raises ValueError for other studies, and for a contrast that does not show what its answer says.
     """
     found = _read(reference)
-    form = studies[-1] if studies[-1:] in (("brief",), ("table",)) else ""
+    form = studies[-1] if studies[-1:] in (("brief",), ("main",), ("table",)) else ""
     if sorted(studies[: -1 if form else None]) != sorted(found):
         raise ValueError(f"the answers are from {' and '.join(found)}")
     full = [_answer(question, found) for question in QUESTIONS]
-    if form == "table":
-        return _table(found)
+    if form in ("main", "table"):
+        return _table(found, form == "main")
     told = [question.brief for question in QUESTIONS] if form else full
     return "\n".join(f"- **{question.asks}** {answer}" for question, answer in zip(QUESTIONS, told, strict=True))
 
@@ -96,22 +98,23 @@ def _read(reference: Path) -> dict[str, pd.DataFrame]:
     return found
 
 
-def _table(found: dict[str, pd.DataFrame]) -> str:
-    """Return the main contrasts: a row each below the title of their question, a column per data set."""
+def _table(found: dict[str, pd.DataFrame], main: bool) -> str:
+    """Return contrasts, a column per data set: the main ones, or more of them below the titles of their questions."""
     titles: dict[str, str] = {}
     rows: list[tuple[str, dict[str, str]]] = []  # what is compared, data set -> cell
     for question in QUESTIONS:
-        rows += [(f"**{question.title}**", {})] if question.rows else []
-        for compared, places in question.rows.items():
+        rows += [(f"**{question.title}**", {})] if question.rows and not main else []
+        for compared, places in (question.main if main else question.rows).items():
             cells = {}
-            for key, data in (place.split("@") for place in places.split()):
+            for key, data, dagger in CELL.findall(places):
                 contrast = _find(found, question.contrasts[key], data)
                 if contrast is None:
                     raise ValueError(f"no result of '{question.contrasts[key].name}' on {data}")
                 # a cell may be broken before its "[" alone
-                cells[data] = difference(contrast).replace("≈ ", "≈\u00a0").replace(", ", ",\u00a0")
+                shown = difference(contrast).replace("≈ ", "≈\u00a0").replace(", ", ",\u00a0")
+                cells[data] = shown + dagger + ("" if contrast["n"] >= FULL else f" (n={contrast['n']})")
                 copy = contrast["unofficial"] if isinstance(contrast["unofficial"], str) else ""
-                titles.setdefault(data, named(catalogue()[data].title, copy))
+                titles.setdefault(data, named(TITLES[data], copy))
             rows.append((compared, cells))
     head = ["error of the first minus that of the second", *titles.values()]
     return table([head, *([compared, *(cells.get(data, "") for data in titles)] for compared, cells in rows)])

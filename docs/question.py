@@ -35,7 +35,8 @@ class Question:
     brief: the answer of README, without numbers, which stands as long as all places of the others do.
     answer: that of docs/answers.md, with more after it in a line per point.
     also: places that must hold for the answer to stand, and are not printed.
-    rows: the rows of README's table: what is compared -> "KEY@DATA KEY@DATA", a cell each.
+    main: the rows of README's table: what is compared -> "KEY@DATA KEY@DATA", a cell each; a † after DATA is printed.
+    rows: those of the table of docs/answers.md, below the title.
     """
 
     asks: str
@@ -45,4 +46,5 @@ class Question:
     contrasts: dict[str, Contrast]
     more: str = ""
     also: str = ""
+    main: dict[str, str] = field(default_factory=dict)
     rows: dict[str, str] = field(default_factory=dict)

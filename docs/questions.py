@@ -66,6 +66,10 @@ QUESTIONS = (
         "Where the learning rate of the CNN on MultiMNIST decays as on other data, CapsNet with residual features is "
         "{decayed@multimnist<} points ahead of it.",
         also="{cnn@affnist-generated>}",
+        main={
+            "CapsNet against a CNN of its size": "cnn@mnist cnn@smallnorb decoder@multimnist cnn@affnist-generated",
+            "the same with residual features in CapsNet": "residual@mnist residual@smallnorb pairs@multimnist",
+        },
         rows={
             "dynamic routing (3 iterations), on MultiMNIST with decoder": "cnn@mnist cnn@smallnorb decoder@multimnist "
             "cnn@affnist-generated",
@@ -126,6 +130,7 @@ QUESTIONS = (
         also="{decoder@affnist-generated>} {em@affnist-generated=} {spread@affnist-generated=} "
         "{attention@affnist-generated=} {sparse@affnist-generated=} {bayes@affnist-generated=} "
         "{equal@affnist-generated>?}",
+        main={"CapsNet against a ResNet-20": "resnet@affnist-generated"},
         rows={
             "CapsNet against a ResNet-20": "resnet@affnist-generated",
             "matrix capsules against a ResNet-20": "matrix@affnist-generated",
@@ -156,6 +161,10 @@ QUESTIONS = (
         more="Under EM routing with two iterations the error differs by {em@mnist~} on MNIST and {em@smallnorb~} on "
         "smallNORB, and at S17's width with one iteration of dynamic routing by {once@mnist~} on MNIST and "
         "{once@multimnist~} on MultiMNIST (four seeds).",
+        main={
+            "with a decoder against without": "dynamic@mnist dynamic@smallnorb dynamic@multimnist "
+            "dynamic@affnist-generated"
+        },
         rows={
             "dynamic routing (3 iterations)": "dynamic@mnist dynamic@smallnorb dynamic@multimnist "
             "dynamic@affnist-generated",
@@ -191,6 +200,11 @@ QUESTIONS = (
             ),
         },
         more="The ResNet-20 has 0.4 to 0.5 times the parameters in these.",
+        main={
+            "Efficient-CapsNet against a ResNet-20": "efficient@mnist efficient@smallnorb efficient@multimnist "
+            "efficient@affnist-generated",
+            "the same with batch norm and ReLU on smallNORB too": "relu@smallnorb",
+        },
         rows={
             "Efficient-CapsNet, as its authors have it on smallNORB": "efficient@mnist efficient@smallnorb "
             "efficient@multimnist efficient@affnist-generated",

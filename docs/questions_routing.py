@@ -114,22 +114,33 @@ EQUAL_COUPLINGS = Question(
     "{sparse@smallnorb=} {attention@smallnorb=} {bayes@smallnorb>?} {inverted@smallnorb=} {self@mnist>} "
     "{draw@mnist<} {random@smallnorb=} {draw@smallnorb=} {first@mnist=} {first@smallnorb=} {second@mnist~} "
     "{second@smallnorb=} {centred@smallnorb~} {affine@affnist-generated~}",
+    main={
+        "dynamic routing against equal couplings": "dynamic@mnist dynamic@smallnorb dynamic_pairs@multimnist "
+        "affine@affnist-generated",
+        "EM routing (on MultiMNIST 2 iterations) against equal couplings": "em@mnist† em@smallnorb "
+        "em_pairs@multimnist†",
+        "Heinsen routing against equal couplings": "heinsen@mnist† heinsen@smallnorb heinsen_pairs@multimnist "
+        "heinsen@affnist-generated†",
+        "attention routing against equal couplings": "attention@mnist attention@smallnorb attention_pairs@multimnist "
+        "attention@affnist-generated",
+        "self-routing against equal couplings": "other@mnist other@smallnorb† other@affnist-generated",
+    },
     rows={
         "dynamic routing (3 iterations)": "dynamic@mnist dynamic@smallnorb dynamic_pairs@multimnist "
         "affine@affnist-generated",
         "the same at S17's width, all images (MultiMNIST: both from the authors' start, four seeds)": "wide@mnist "
         "wide_pairs@multimnist",
-        "EM routing (3 iterations, on MultiMNIST 2)": "em@mnist em@smallnorb em_pairs@multimnist",
-        "Heinsen routing": "heinsen@mnist heinsen@smallnorb heinsen_pairs@multimnist heinsen@affnist-generated",
+        "EM routing (3 iterations, on MultiMNIST 2)": "em@mnist† em@smallnorb em_pairs@multimnist†",
+        "Heinsen routing": "heinsen@mnist† heinsen@smallnorb heinsen_pairs@multimnist heinsen@affnist-generated†",
         "variational Bayes routing": "bayes@mnist bayes@smallnorb bayes@affnist-generated",
         "inverted dot-product routing": "inverted@mnist inverted@smallnorb inverted_pairs@multimnist "
         "inverted@affnist-generated",
         "attention routing": "attention@mnist attention@smallnorb attention_pairs@multimnist "
         "attention@affnist-generated",
         "the same with centred couplings, which is ours": "centred@mnist centred@smallnorb",
-        "sparse routing, which is ours": "sparse@mnist sparse@smallnorb sparse_pairs@multimnist "
+        "sparse routing, which is ours": "sparse@mnist sparse@smallnorb sparse_pairs@multimnist† "
         "sparse@affnist-generated",
-        "self-routing": "other@mnist other@smallnorb other@affnist-generated",
+        "self-routing": "other@mnist other@smallnorb† other@affnist-generated",
     },
 )
 
@@ -233,6 +244,11 @@ EM_OR_DYNAMIC = Question(
     "The images of objects that both have seen are in [an experiment of their "
     "own](surprises.md#em-routing-on-objects-that-it-has-seen).",
     also="{spread@smallnorb>?} {own@smallnorb>?} {hot@smallnorb>?}",
+    main={
+        "EM against dynamic routing, same loss": "spread@mnist spread@smallnorb thrice@multimnist",
+        "the same with EM's betas from 0": "zero_spread@smallnorb",
+        "the same at ten times EM's inverse temperature": "thrice_warm@multimnist",
+    },
     rows={
         "3 iterations, both under the spread loss, on MultiMNIST the margin loss": "spread@mnist spread@smallnorb "
         "thrice@multimnist",
@@ -331,6 +347,12 @@ ITERATIONS = Question(
     "{em_warm@multimnist~}.",
     also="{em_test@mnist>} {em_test@smallnorb>} {heinsen_test@mnist>} {heinsen_test@smallnorb>} {three@mnist<} "
     "{decoder@mnist<} {decoder@smallnorb~} {five@smallnorb=} {wide@mnist<} {wide@multimnist!} {wide_pairs@multimnist<}",
+    main={
+        "dynamic routing: five iterations against three (affine: with decoder)": "five@mnist five@smallnorb "
+        "five_decoder@multimnist five_decoder@affnist-generated",
+        "EM routing: two iterations against one": "em@mnist em@smallnorb em_pairs@multimnist",
+        "EM routing: three iterations against two": "em_three@mnist em_three@smallnorb em_pairs_three@multimnist",
+    },
     rows={
         "dynamic routing, five against three, on MultiMNIST and affine digits with decoder": "five@mnist "
         "five@smallnorb five_decoder@multimnist five_decoder@affnist-generated",

@@ -34,12 +34,12 @@ def reference(tmp_path):
     return tmp_path / "results/reference"
 
 
-def ask(monkeypatch, answer, more="", also="", brief="In short.", rows=None):
+def ask(monkeypatch, answer, more="", also="", brief="In short.", main=None, rows=None):
     named = {
         name: Contrast("tiny", name, f"the {name} one") for name in ("higher", "lower", "none", "same", "chance", "few")
     }
     monkeypatch.setattr(
-        answers, "QUESTIONS", (Question("Why?", "Reasons", brief, answer, named, more, also, rows or {}),)
+        answers, "QUESTIONS", (Question("Why?", "Reasons", brief, answer, named, more, also, main or {}, rows or {}),)
     )
 
 
@@ -81,7 +81,7 @@ def test_a_brief_answer_has_words_alone_and_the_full_one_a_list(reference, monke
     ],
 )
 @pytest.mark.parametrize("where", ["answer", "more", "also"])
-@pytest.mark.parametrize("form", [(), ("brief",), ("table",)])
+@pytest.mark.parametrize("form", [(), ("brief",), ("main",), ("table",)])
 def test_an_answer_that_its_contrasts_do_not_show_is_refused(reference, monkeypatch, place, words, where, form):
     ask(monkeypatch, **{"answer": "Yes.", where: place})
     with pytest.raises(ValueError, match=words):
@@ -102,12 +102,25 @@ def test_the_table_has_a_row_per_comparison_and_a_column_per_data_set(reference,
         "| error of the first minus that of the second | MNIST | smallNORB (JPEG-75 copy) |",
         "|---|---|---|",
         "| **Reasons** |  |  |",
-        "| one | **+1.00 [+0.50,_+1.50]** | −1.00 [−1.50,_−0.50] |",
-        "| other | ≈_+0.10 [−0.20,_+0.40] |  |",
+        "| one | **+1.00 [+0.50,_+1.50]** (n=3) | −1.00 [−1.50,_−0.50] (n=3) |",
+        "| other | ≈_+0.10 [−0.20,_+0.40] (n=3) |  |",
     ]
     ask(monkeypatch, "Yes.", rows={"one": "higher@smallnorb"})
     with pytest.raises(ValueError, match="no result of 'higher' on smallnorb"):
         answers.answers(reference, "tiny", "table")
+
+
+def test_the_main_table_has_no_titles_and_marks_what_a_row_marks(reference, monkeypatch):
+    path = reference / "tiny/tables/contrasts.csv"
+    path.write_text(path.read_text().replace(",3,", ",5,"))
+    ask(monkeypatch, "Yes.", main={"one": "same@mnist", "two": "higher@mnist†"}, rows={"other": "same@mnist"})
+    assert answers.answers(reference, "tiny", "main").replace("\u00a0", "_").splitlines() == [
+        "| error of the first minus that of the second | MNIST |",
+        "|---|---|",
+        "| one | ≈_+0.10 [−0.20,_+0.40] |",
+        "| two | **+1.00 [+0.50,_+1.50]**† |",
+    ]
+    assert "†" not in answers.answers(reference, "tiny", "table")
 
 
 def test_a_contrast_that_two_experiments_have_is_refused(reference, monkeypatch):
