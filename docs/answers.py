@@ -133,11 +133,15 @@ def _answer(question: Question, found: dict[str, pd.DataFrame]) -> str:
                 f"'{contrast.name}' on {place['data']} shows {MEANING[shows]}, and the answer to '{question.asks}' "
                 f"says {MEANING[place['shows']]}: write that answer anew, in docs/questions.py"
             )
+        if shows == "!" and place.string is not question.also:
+            raise ValueError(f"'{contrast.name}' on {place['data']}: a network stayed at chance; do not print it")
         if shows == "~":
             return f"{interval_of_difference(row['low'], row['high'])[:-1]}; ±{margin_text(row['margin'])}]"
         return interval_of_difference(row["low"], row["high"]) if shows == "=" else _range(row)
 
-    answer, more, _ = (PLACE.sub(filled, text) for text in (question.answer, question.more, question.also))
+    answer, more, also = (PLACE.sub(filled, text) for text in (question.answer, question.more, question.also))
+    if left := re.search(r"\{.*?\}|[{}]", answer + more + also):
+        raise ValueError(f"{left[0]} in the answer to '{question.asks}' is no place; docs/question.py has their forms")
     return answer + "".join(f"\n    - {line}" for line in more.splitlines())
 
 
