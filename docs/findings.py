@@ -1,7 +1,4 @@
-"""What the committed runs of a study say: its summary, the rows of one method.
-
-SUMMARY is data: which variants stand for which method. Used by docs/generate.py.
-"""
+"""What the committed runs of a study say: its summary, the rows of one method. Used by docs/generate.py."""
 
 import math
 import tarfile
@@ -9,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from summaries import BY_SEED, MAIN, NOTES, SIZED, SUMMARY, TITLES
 
 from capsbench.analysis.collect import NEAR_CHANCE
 from capsbench.analysis.measures import NAME as MEASURES
@@ -18,143 +16,6 @@ from capsbench.analysis.verify import trained_by_this_code
 from capsbench.study import catalogue, load_plan
 
 LOST = 25.0  # a class with an error of so many % or more counts as lost
-TITLES = {  # in the order of a summary's columns
-    "mnist": "MNIST",
-    "multimnist": "MultiMNIST",
-    "affnist-generated": "generated affine MNIST",
-    "smallnorb": "smallNORB",
-}
-
-
-SIZED = ("mnist", "smallnorb")  # experiments whose networks' parameters a summary has
-
-
-def _both(variant: str, *, pairs: str = "", affine: str = "") -> dict[str, str]:
-    """Return the same variant for MNIST and smallNORB, and those for MultiMNIST and affine digits where it has any."""
-    found = {"mnist": variant, "multimnist": pairs, "affnist-generated": affine, "smallnorb": variant}
-    return {experiment: name for experiment, name in found.items() if name}
-
-
-# study -> rows of its summary: what people call the method, its variant in each experiment
-SUMMARY = {
-    "cpu": {
-        "CapsNet, dynamic routing, 1 iteration": _both("capsnet-iterations1", affine="capsnet_uniform"),
-        "CapsNet, dynamic routing, 2 iterations": _both("capsnet-iterations2"),
-        "CapsNet, dynamic routing, 3 iterations": _both(
-            "capsnet-iterations3", pairs="capsnet_bare", affine="capsnet_bare"
-        ),
-        "CapsNet, dynamic routing, 5 iterations": _both("capsnet-iterations5"),
-        "CapsNet, dynamic routing, 1 iteration, decoder": _both(
-            "capsnet_decoder-iterations1", pairs="capsnet_moved-iterations1", affine="capsnet_moved-iterations1"
-        ),
-        "CapsNet, dynamic routing, 2 iterations, decoder": _both(
-            "capsnet_decoder-iterations2", pairs="capsnet_moved-iterations2", affine="capsnet_moved-iterations2"
-        ),
-        "CapsNet, dynamic routing, 3 iterations, decoder": _both(
-            "capsnet_decoder-iterations3", pairs="capsnet_moved-iterations3", affine="capsnet_moved-iterations3"
-        ),
-        "CapsNet, dynamic routing, 5 iterations, decoder": _both(
-            "capsnet_decoder-iterations5", pairs="capsnet_moved-iterations5", affine="capsnet_moved-iterations5"
-        ),
-        "CapsNet, dynamic routing, 3 iterations, spread loss": _both("capsnet_spread", affine="capsnet_spread"),
-        "CapsNet, dynamic routing, 3 iterations, cross-entropy": _both(
-            "capsnet_cross_entropy", affine="capsnet_cross_entropy"
-        ),
-        "CapsNet, EM routing, 1 iteration": _both("capsnet_em-iterations1", affine="capsnet_em_odd-iterations1"),
-        "CapsNet, EM routing, 2 iterations": _both("capsnet_em-iterations2", affine="capsnet_em_twice"),
-        "the same (2), inverse temperature 0.02 in the class layer too": {
-            "affnist-generated": "capsnet_em_twice_whole"
-        },
-        "CapsNet, EM routing, 3 iterations": _both("capsnet_em-iterations3", affine="capsnet_em_odd-iterations3"),
-        "CapsNet, EM routing, 1 iteration, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations1"},
-        "CapsNet, EM routing, 2 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs"},
-        "CapsNet, EM routing, 3 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations3"},
-        "CapsNet, Heinsen routing": _both("capsnet_others-heinsen", affine="capsnet_others-heinsen"),
-        "CapsNet, Heinsen routing, decoder, margin loss": {"multimnist": "capsnet_others_pairs-heinsen"},
-        "CapsNet, variational Bayes routing": _both(
-            "capsnet_others-variational_bayes", affine="capsnet_others-variational_bayes"
-        ),
-        "CapsNet, inverted dot-product routing": _both(
-            "capsnet_others-inverted_dot_product", affine="capsnet_others-inverted_dot_product"
-        ),
-        "CapsNet, inverted dot-product routing, decoder, margin loss": {
-            "multimnist": "capsnet_others_pairs-inverted_dot_product"
-        },
-        "CapsNet, attention routing": _both("capsnet_routings-attention", affine="capsnet_routings-attention"),
-        "CapsNet, attention routing, decoder": {"multimnist": "capsnet_routings_pairs-attention"},
-        "CapsNet, sparse routing": _both("capsnet_routings-sparse", affine="capsnet_routings-sparse"),
-        "CapsNet, sparse routing, decoder": {"multimnist": "capsnet_routings_pairs-sparse"},
-        "CapsNet, self-routing": _both("capsnet_self", affine="capsnet_self"),
-        "matrix capsules, EM routing": _both("matrix_capsnet", affine="matrix_capsnet"),
-        "Efficient-CapsNet": {
-            **dict.fromkeys(("mnist", "multimnist", "affnist-generated"), "efficient_capsnet"),
-            "smallnorb": "efficient_capsnet_norb",
-        },
-        "DeepCaps": dict.fromkeys(("mnist", "multimnist", "affnist-generated"), "deepcaps"),
-        "self-routing CapsNet": {"smallnorb": "self_routing_capsnet"},
-        "CNN of CapsNet's size": _both("cnn_matched", affine="cnn_matched"),
-        "CNN of the size of CapsNet with decoder": dict.fromkeys(
-            ("mnist", "multimnist", "affnist-generated"), "cnn_matched_decoder"
-        ),
-        "CNN (S17)": {"mnist": "cnn_sabour_mnist", "multimnist": "cnn_sabour_multimnist"},
-        "CNN (H18)": {"smallnorb": "cnn_hinton_norb"},
-        "ResNet-20": _both("resnet20", pairs="resnet20", affine="resnet20"),
-        "ViT": _both("vit_small", pairs="vit_small", affine="vit_small"),
-    },
-    "fair": {
-        "CapsNet, dynamic routing": {"mnist": "dynamic-iterations3", "smallnorb": "dynamic-iterations3"},
-        "CapsNet, EM routing": {"mnist": "em-iterations3", "smallnorb": "em-iterations3"},
-        "CNN of their size": {"smallnorb": "cnn"},
-    },
-}
-BY_SEED = {  # study -> heads of the columns, and for each row the cells EXPERIMENT/VARIANT below them
-    "diagnostics": (
-        ("15 epochs", "30 epochs", "15 epochs, seed 4's images for all"),
-        {
-            "EM routing (2 iterations)": (
-                "smallnorb/capsnet_em-iterations2",
-                "smallnorb/capsnet_em_long",
-                "smallnorb-draw/capsnet_em_twice",
-            ),
-            "EM routing (3 iterations)": (
-                "smallnorb/capsnet_em-iterations3",
-                "smallnorb/capsnet_em_thrice_long",
-                "smallnorb-draw/capsnet_em_thrice",
-            ),
-            "dynamic routing (3 iterations)": ("smallnorb/capsnet-iterations3", "smallnorb/capsnet_long", ""),
-            "dynamic routing, spread loss": (
-                "smallnorb/capsnet_spread",
-                "smallnorb/capsnet_spread_long",
-                "smallnorb-draw/capsnet_spread",
-            ),
-            "dynamic routing, cross-entropy": (
-                "smallnorb/capsnet_cross_entropy",
-                "smallnorb/capsnet_cross_entropy_long",
-                "smallnorb-draw/capsnet_cross_entropy",
-            ),
-            "matrix capsules": ("smallnorb/matrix_capsnet", "smallnorb/matrix_capsnet_long", ""),
-            "dynamic routing, residual features": ("smallnorb/residual-dynamic", "smallnorb/residual_long-dynamic", ""),
-            "uniform routing, loss and children of self-routing": (
-                "smallnorb/uniform_as_self",
-                "smallnorb/uniform_as_self_long",
-                "",
-            ),
-        },
-    ),
-}
-NOTES = {  # below the summary
-    "cpu": (
-        "Mean ± standard deviation over five seeds; a blank was not trained. On MultiMNIST both digits of a pair have "
-        "to be right. Affine digits are tested by networks that were trained on translated ones; one seed of EM "
-        "routing with two iterations loses three classes there, hence its spread. One seed of the ResNet-20 on "
-        "MultiMNIST has 36.7 %, the others 26.3 to 29.5, because of batch norm's running statistics. Images of "
-        "MultiMNIST and affine digits are larger than those of MNIST, and so are most networks for them: runs.csv has "
-        "their sizes. On affine digits one iteration of dynamic routing is the run of uniform routing, the same "
-        "computation. Efficient-CapsNet has on MultiMNIST and affine digits what its authors have on MNIST, batch norm "
-        "and ReLU; on smallNORB, as they have it, instance norm and leaky ReLU."
-    ),
-    "fair": "Mean ± standard deviation over five seeds, or n where it is given.",
-}
 
 
 def read_runs(reference: Path, study: str) -> pd.DataFrame:
@@ -192,11 +53,15 @@ def named(title: str, unofficial: str) -> str:
     return said if said.startswith(f"{title} (") else f"{title}, not the official files" if said else title
 
 
-def summary(reference: Path, study: str) -> str:
-    """Return the few rows that stand for a study; data on which nothing was trained yet are left out."""
+def summary(reference: Path, study: str, form: str = "") -> str:
+    """Return the rows that stand for a study, or few of them; data on which nothing was trained yet are left out.
+
+    form: "main" for the few.
+    """
+    declared = MAIN if form == "main" else SUMMARY
     runs = read_runs(reference, study)
     begun = set(runs.loc[runs["test_error"].notna(), "experiment"])
-    rows = {method: {k: v for k, v in variants.items() if k in begun} for method, variants in SUMMARY[study].items()}
+    rows = {method: {k: v for k, v in variants.items() if k in begun} for method, variants in declared[study].items()}
     rows = {method: variants for method, variants in rows.items() if variants}
     named = dict.fromkeys(name for variants in rows.values() for name in variants)
     experiments = sorted(named, key=lambda name: [*TITLES, name].index(name))
@@ -207,7 +72,7 @@ def summary(reference: Path, study: str) -> str:
         sizes = [_size(cell(runs, name, variants[name])) for name in sized if name in variants]
         found = (_short(cell(runs, name, variants[name])) if name in variants else "" for name in experiments)
         lines.append([method, " / ".join(dict.fromkeys(filter(None, sizes))), *found])
-    return f"{table(lines)}\n\n{NOTES.get(study, '')}"
+    return f"{table(lines)}\n\n{NOTES.get(f'{study} {form}'.strip(), '')}"
 
 
 def commits(reference: Path) -> str:

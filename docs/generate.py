@@ -6,7 +6,7 @@
 Either prints, and exits with 1 for, a difference in the prose that no committed contrast has; see docs/prose.py.
 
 A block lies between `<!-- begin NAME ARGUMENTS -->` and `<!-- end NAME -->`; BLOCKS, below, has all names. Which rows
-a summary or a table of seeds shows is declared in docs/findings.py, which questions are answered in docs/questions.py.
+a summary or a table of seeds shows is declared in docs/summaries.py, which questions are answered in docs/questions.py.
 """
 
 import argparse

@@ -119,6 +119,16 @@ def test_summary_has_one_row_per_method_and_a_note(reference, tiny, monkeypatch)
     ]
 
 
+def test_the_main_summary_has_rows_and_a_note_of_its_own(reference, tiny, monkeypatch):
+    monkeypatch.setitem(findings.MAIN, "tiny", {"A": {"digits": "a"}})
+    monkeypatch.setitem(findings.NOTES, "tiny main", "Another note.")
+    assert generate.summary(reference, "tiny", "main").splitlines()[2:] == [
+        "| A | 213K | 2.00 ± 1.00 |",
+        "",
+        "Another note.",
+    ]
+
+
 def test_results_of_one_routing_and_of_a_network_without_runs(reference):
     assert (
         generate.results(reference, "tiny", "routing", "em").splitlines()[2] == "| digits | `a` | 2.00 ± 1.00 (n = 3) |"
