@@ -131,8 +131,8 @@ QUESTIONS = (
         "With one iteration of routing, and no test digit farther out than in training, the difference from the CNN is "
         "{near@affnist-generated>} points ([affine digits](surprises.md#affine-digits)).",
         also="{resnet_pairs@multimnist=} {decoder@affnist-generated>} {em@affnist-generated=} "
-        "{spread@affnist-generated=} {attention@affnist-generated=} {sparse@affnist-generated=} {bayes@affnist-generated=} "
-        "{equal@affnist-generated>?}",
+        "{spread@affnist-generated=} {attention@affnist-generated=} {sparse@affnist-generated=} "
+        "{bayes@affnist-generated=} {equal@affnist-generated>?}",
         main={
             "CapsNet against a ResNet-20 of half the usual widths": "resnet_pairs@multimnist resnet@affnist-generated"
         },
@@ -146,11 +146,11 @@ QUESTIONS = (
         "With a decoder against without",
         "That holds under dynamic routing on all four data sets. On MNIST the narrow decoders have hardly learnt to "
         "draw, so it says little about decoders that draw well.",
-        "Under dynamic routing the error with it differs by {dynamic@mnist~} points on MNIST, {dynamic@smallnorb~} "
-        "on smallNORB, {dynamic@multimnist~} on MultiMNIST (the interval leaves out zero, which did not hold after "
-        "Holm's correction) and {dynamic@affnist-generated~} on affine digits, and at S17's width, after six epochs on "
-        "all images of MNIST, by {wide@mnist~}. The narrow decoders have hardly learnt to draw on MNIST, those at S17's width have "
-        "begun to, so this says little about decoders that draw well.",
+        "Under dynamic routing the error with it differs by {dynamic@mnist~} points on MNIST, {dynamic@smallnorb~} on "
+        "smallNORB, {dynamic@multimnist~} on MultiMNIST (the interval leaves out zero, which did not hold after "
+        "Holm's correction) and {dynamic@affnist-generated~} on affine digits, and at S17's width, after six epochs "
+        "on all images of MNIST, by {wide@mnist~}. The narrow decoders have hardly learnt to draw on MNIST, those at "
+        "S17's width have begun to, so this says little about decoders that draw well.",
         {
             "dynamic": Contrast("cpu", "dynamic routing: with a decoder against without", "dynamic routing"),
             "wide": Contrast(

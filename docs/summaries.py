@@ -181,10 +181,10 @@ NOTES = {  # below the summary
         "DeepCaps has a decoder on all data. The ResNet-20 has widths 8-16-32, half of the usual ones. On MultiMNIST "
         "both digits of a pair have to be right. The networks tested on affine digits were trained on translated ones; "
         "one seed of EM routing with two iterations errs on nearly all images of three classes there, hence its "
-        "spread. One seed of the ResNet-20 on MultiMNIST has 36.7 %, the others 26.3 to 29.5, because of batch norm's running "
-        "statistics. Images of MultiMNIST and affine digits are larger, and with them most networks: CapsNet has 1.6M "
-        "parameters on both. Efficient-CapsNet has batch norm and ReLU, and on smallNORB, as its authors have it "
-        "there, instance norm and leaky ReLU."
+        "spread. One seed of the ResNet-20 on MultiMNIST has 36.7 %, the others 26.3 to 29.5, because of batch norm's "
+        "running statistics. Images of MultiMNIST and affine digits are larger, and with them most networks: CapsNet "
+        "has 1.6M parameters on both. Efficient-CapsNet has batch norm and ReLU, and on smallNORB, as its authors have "
+        "it there, instance norm and leaky ReLU."
     ),
     "fair": "Mean ± standard deviation over five seeds, or n where it is given.",
 }
