@@ -54,6 +54,9 @@ SUMMARY = {
         "CapsNet, variational Bayes routing": _both(
             "capsnet_others-variational_bayes", affine="capsnet_others-variational_bayes"
         ),
+        "CapsNet, variational Bayes routing, inverse scale 10, decoder, margin loss": {
+            "multimnist": "capsnet_bayes_pairs"
+        },
         "CapsNet, inverted dot-product routing": _both(
             "capsnet_others-inverted_dot_product", affine="capsnet_others-inverted_dot_product"
         ),
@@ -65,6 +68,7 @@ SUMMARY = {
         "CapsNet, sparse routing": _both("capsnet_routings-sparse", affine="capsnet_routings-sparse"),
         "CapsNet, sparse routing, decoder": {"multimnist": "capsnet_routings_pairs-sparse"},
         "CapsNet, self-routing": _both("capsnet_self", affine="capsnet_self"),
+        "CapsNet, self-routing, decoder": {"multimnist": "capsnet_self_pairs"},
         "matrix capsules, EM routing, 2 iterations": _both("matrix_capsnet", affine="matrix_capsnet"),
         "Efficient-CapsNet": {
             **dict.fromkeys(("mnist", "multimnist", "affnist-generated"), "efficient_capsnet"),
@@ -106,13 +110,13 @@ MAIN = {
             "capsnet_em-iterations3", "capsnet_em_pairs_odd-iterations3", "capsnet_em_odd-iterations3"
         ),
         "CapsNet, Heinsen routing": _main("capsnet_others-heinsen", "capsnet_others_pairs-heinsen"),
-        "CapsNet, variational Bayes routing": _main("capsnet_others-variational_bayes", ""),
+        "CapsNet, variational Bayes routing": _main("capsnet_others-variational_bayes", "capsnet_bayes_pairs"),
         "CapsNet, inverted dot-product routing": _main(
             "capsnet_others-inverted_dot_product", "capsnet_others_pairs-inverted_dot_product"
         ),
         "CapsNet, attention routing": _main("capsnet_routings-attention", "capsnet_routings_pairs-attention"),
         "CapsNet, sparse routing": _main("capsnet_routings-sparse", "capsnet_routings_pairs-sparse"),
-        "CapsNet, self-routing": _main("capsnet_self", ""),
+        "CapsNet, self-routing": _main("capsnet_self", "capsnet_self_pairs"),
         "CNN of CapsNet's size": _main("cnn_matched", "cnn_matched_decoder"),
         **{
             name: SUMMARY["cpu"][name]
@@ -177,7 +181,8 @@ NOTES = {  # below the summary
     ),
     "cpu main": (
         "Mean ± standard deviation over five seeds; a blank was not trained. Each routing of CapsNet has the loss of "
-        "its paper and no decoder, on MultiMNIST the margin loss and a decoder, which the CNN's size counts there; "
+        "its paper and no decoder, on MultiMNIST the margin loss (self-routing its own) and a decoder, which the CNN's "
+        "size counts there; variational Bayes has a wider prior on MultiMNIST, inverse scale 10. "
         "DeepCaps has a decoder on all data. The ResNet-20 has widths 8-16-32, half of the usual ones. On MultiMNIST "
         "both digits of a pair have to be right. The networks tested on affine digits were trained on translated ones; "
         "one seed of EM routing with two iterations errs on nearly all images of three classes there, hence its "
