@@ -7,9 +7,9 @@ EQUAL_COUPLINGS = Question(
     "Routings against equal couplings, each under its own loss, on MultiMNIST the margin loss",
     "On MNIST the error is lower with dynamic routing and, depending on the family (†), with EM and Heinsen routing; "
     "it is higher with sparse and self-routing. On MultiMNIST it is lower with attention and, under a wide prior, "
-    "variational Bayes routing, and higher with Heinsen, self- and, †, EM and sparse routing. On smallNORB none was "
-    "shown to lower it, each under its own loss, and self-routing raises it, †. Dynamic routing has the same error as "
-    "equal couplings, within a tenth, on smallNORB and MultiMNIST.",
+    "variational Bayes routing, and higher with Heinsen and self-routing and, depending on the family, with EM and "
+    "sparse routing (†). On smallNORB none was shown to lower it, each under its own loss, and self-routing raises it "
+    "(†). Dynamic routing has the same error as equal couplings, within a tenth, on smallNORB and MultiMNIST.",
     "On MNIST, each under its own loss, the error is lower with dynamic routing (by {dynamic@mnist<} points; at S17's "
     "width, after six epochs on all images, by {wide@mnist<}), EM ({em@mnist<}), Heinsen routing ({heinsen@mnist<}; "
     "of these two it [depends on the family](results.md#read-this-before-you-use-a-number)) and attention with "
@@ -258,15 +258,15 @@ EM_OR_DYNAMIC = Question(
         ),
         "start_u": Contrast("diagnostics", "EM (2) with decoder, margin loss: beta_u alone starts at 0", ""),
         "start": Contrast("diagnostics", "EM (2) with decoder, margin loss: betas start at 0", ""),
-        "zero_u": Contrast(
-            "diagnostics",
-            "EM (2), beta_u from 0, against dynamic (3), both with decoder and margin loss",
-            "EM (2), beta_u from 0, with decoder, margin loss",
-        ),
         "warm": Contrast(
             "diagnostics",
             "EM at inverse temperature 0.2 against dynamic routing, both with margin loss",
             "the same at ten times the inverse temperature",
+        ),
+        "zero_u": Contrast(
+            "diagnostics",
+            "EM (2), beta_u from 0, against dynamic (3), both with decoder and margin loss",
+            "EM (2), beta_u from 0, with decoder, margin loss",
         ),
         "thrice": Contrast(
             "cpu",
