@@ -9,7 +9,7 @@ QUESTIONS = (
         "CapsNet against a CNN of its size",
         "Its error is higher on all four data sets, and at S17's width (all images, five or six epochs; on MultiMNIST "
         "from the start of S17's authors) on MNIST and MultiMNIST, the two that were tried. With a small residual "
-        "network in place of its first convolution no difference was shown on MNIST, smallNORB is undecided, and on "
+        "network in place of its first convolution no difference was shown on MNIST or smallNORB, and on "
         "MultiMNIST CapsNet is ahead of that CNN and has the same error, within a tenth, as a ResNet-20 with such "
         "features.",
         "Its error is {cnn@mnist>} points higher on MNIST, {cnn@smallnorb>} on smallNORB and, with decoder, "
@@ -137,7 +137,8 @@ QUESTIONS = (
             "CapsNet against a ResNet-20 of half the usual widths": "resnet_pairs@multimnist resnet@affnist-generated"
         },
         rows={
-            "CapsNet against a ResNet-20": "resnet@affnist-generated",
+            "CapsNet against a ResNet-20 (MultiMNIST: with decoder)": "resnet_pairs@multimnist "
+            "resnet@affnist-generated",
             "matrix capsules against a ResNet-20": "matrix@affnist-generated",
         },
     ),
@@ -180,10 +181,10 @@ QUESTIONS = (
     Question(
         "Are newer capsule networks better than a ResNet-20? That depends on the data and on details.",
         "Newer capsule networks against a ResNet-20",
-        "Efficient-CapsNet is ahead on MNIST of a ResNet-20 of half the usual widths, which has less than half of its "
-        "parameters and a quarter of its multiply-adds, and behind on affine digits; MultiMNIST is undecided. On "
-        "smallNORB it is behind as its authors have it, and ahead with batch norm and ReLU, tried when that was known. "
-        "The self-routing CapsNet, a network of its own, is ahead on smallNORB of a ResNet-20 as wide as its features.",
+        "Efficient-CapsNet is ahead on MNIST of a ResNet-20 of half the usual widths and behind on affine digits; "
+        "MultiMNIST is undecided. On smallNORB it is behind as its authors have it, and ahead with batch norm and "
+        "ReLU, tried when that was known. The self-routing CapsNet, a network of its own, is ahead on smallNORB of a "
+        "ResNet-20 as wide as its features.",
         "Efficient-CapsNet, with four to five times the multiply-adds, has an error {efficient@mnist<} points lower on "
         "MNIST. As its authors have it, its error is {efficient@smallnorb>} points higher on smallNORB; with batch "
         "norm and ReLU, tried after that, it is {relu@smallnorb<} lower. On affine digits it is "

@@ -6,8 +6,8 @@ EQUAL_COUPLINGS = Question(
     "Is routing better than equal couplings (uniform routing)? Some routings are; which depends on data and loss.",
     "Routings against equal couplings, each under its own loss, on MultiMNIST the margin loss",
     "On MNIST the error is lower with dynamic routing and, depending on the family (†), with EM and Heinsen routing; "
-    "it is higher with sparse and self-routing. On MultiMNIST it is lower with attention and, under a wide prior, "
-    "variational Bayes routing, and higher with Heinsen and self-routing and, depending on the family, with EM and "
+    "it is higher with sparse and self-routing. On MultiMNIST it is lower with attention and, with a wide prior, "
+    "variational Bayes routing (†), and higher with Heinsen and self-routing and, depending on the family, with EM and "
     "sparse routing (†). On smallNORB none was shown to lower it, each under its own loss, and self-routing raises it "
     "(†). Dynamic routing has the same error as equal couplings, within a tenth, on smallNORB and MultiMNIST.",
     "On MNIST, each under its own loss, the error is lower with dynamic routing (by {dynamic@mnist<} points; at S17's "
@@ -17,11 +17,11 @@ EQUAL_COUPLINGS = Question(
     "smallNORB, each under its own loss, none was shown to have a lower error, and with dynamic routing it is the "
     "same within a tenth {dynamic@smallnorb~}. On MultiMNIST, all with decoder and margin loss, it is "
     "{attention_pairs@multimnist<} points lower with attention ({attention_long@multimnist<} after 30 epochs), "
-    "{bayes_pairs@multimnist<} lower with variational Bayes routing (inverse scale of its prior 10; with the default "
-    "it learns nothing there) and {heinsen_pairs@multimnist>} higher with Heinsen routing; with self-routing under "
-    "its own loss it is {self_pairs@multimnist>} higher; with dynamic routing it is the same within a tenth "
-    "{dynamic_pairs@multimnist~}; at S17's width, set up as in the code of S17's authors, it is "
-    "{wide_pairs@multimnist<} lower after five epochs (four seeds), which is less than a tenth too.",
+    "{bayes_pairs@multimnist<} lower with variational Bayes routing (inverse scale of its prior 10; [depends on the "
+    "family](results.md#read-this-before-you-use-a-number)) and {heinsen_pairs@multimnist>} higher with Heinsen "
+    "routing; with self-routing under its own loss it is {self_pairs@multimnist>} higher; with dynamic routing it is "
+    "the same within a tenth {dynamic_pairs@multimnist~}; at S17's width, set up as in the code of S17's authors, it "
+    "is {wide_pairs@multimnist<} lower after five epochs (four seeds), which is less than a tenth too.",
     {
         "dynamic": Contrast("cpu", "dynamic (3 iterations) against uniform routing", "dynamic (3 iterations)"),
         "wide": Contrast(
@@ -123,7 +123,7 @@ EQUAL_COUPLINGS = Question(
     "iterations at our inverse temperature ({em_pairs@multimnist>}) are higher than under equal couplings, which "
     "[depends on the family](results.md#read-this-before-you-use-a-number).\n"
     "With the loss and the primary capsules of self-routing on both sides its error on MultiMNIST is "
-    "{self_equal_pairs@multimnist>} points higher.\n"
+    "{self_equal_pairs@multimnist>} points higher, which depends on the family.\n"
     "On smallNORB the error of self-routing is {other@smallnorb>} points higher, but {self@smallnorb<} lower than "
     "that of equal couplings with its loss and its primary capsules.\n"
     "Couplings drawn once at random have on MNIST an error "
@@ -142,7 +142,7 @@ EQUAL_COUPLINGS = Question(
         "heinsen@affnist-generated†",
         "attention routing against equal couplings": "attention@mnist attention@smallnorb attention_pairs@multimnist "
         "attention@affnist-generated",
-        "variational Bayes routing against equal couplings": "bayes@mnist bayes@smallnorb bayes_pairs@multimnist "
+        "variational Bayes routing against equal couplings": "bayes@mnist bayes@smallnorb bayes_pairs@multimnist† "
         "bayes@affnist-generated",
         "self-routing against equal couplings": "other@mnist other@smallnorb† self_pairs@multimnist "
         "other@affnist-generated",
@@ -154,7 +154,7 @@ EQUAL_COUPLINGS = Question(
         "wide_pairs@multimnist",
         "EM routing (3 iterations, on MultiMNIST 2)": "em@mnist† em@smallnorb em_pairs@multimnist†",
         "Heinsen routing": "heinsen@mnist† heinsen@smallnorb heinsen_pairs@multimnist heinsen@affnist-generated†",
-        "variational Bayes routing": "bayes@mnist bayes@smallnorb bayes_pairs@multimnist bayes@affnist-generated",
+        "variational Bayes routing": "bayes@mnist bayes@smallnorb bayes_pairs@multimnist† bayes@affnist-generated",
         "inverted dot-product routing": "inverted@mnist inverted@smallnorb inverted_pairs@multimnist "
         "inverted@affnist-generated",
         "attention routing": "attention@mnist attention@smallnorb attention_pairs@multimnist "
@@ -169,12 +169,12 @@ EQUAL_COUPLINGS = Question(
 EM_OR_DYNAMIC = Question(
     "EM or dynamic routing? That depends on the data, the loss, EM's inverse temperature and where its betas start.",
     "EM against dynamic routing",
-    "With three iterations and equal losses, EM's error on MNIST is lower under the spread loss and higher under the "
-    "margin loss, where it is lower at ten times our inverse temperature. On MultiMNIST (margin loss) it is higher, "
-    "but the same within a tenth at ten times our inverse temperature, as it is with two iterations and beta_u from 0. "
-    "On smallNORB, with the betas' starting values of EM's authors, it is higher after 30 epochs; with betas that "
-    "start at 0 it is lower after 15 (†), and no difference was shown after 30. Temperature and betas were changed "
-    "when the other results were known.",
+    "With three iterations and equal losses, EM's error on MNIST is lower under the spread loss. Under the margin "
+    "loss it is higher at our inverse temperature and lower at ten times that. On MultiMNIST (margin loss) it is "
+    "higher, but the same within a tenth at ten times our inverse temperature, as it is with two iterations and "
+    "beta_u from 0. On smallNORB, with the betas' starting values of EM's authors, it is higher after 30 epochs; with "
+    "betas that start at 0 it is lower after 15 (†), and no difference was shown after 30. Temperature and betas were "
+    "changed when the other results were known.",
     "Here both have three iterations and the same loss. On MNIST EM's error is {spread@mnist<} points lower under the "
     "spread loss and {margin@mnist>} higher under the margin loss, where it is {margin_hot@mnist<} lower at ten times "
     "our inverse temperature. On smallNORB (spread loss, 30 epochs) it is {spread_long@smallnorb>} higher on new "
@@ -285,10 +285,10 @@ EM_OR_DYNAMIC = Question(
     "Each under its paper's loss, EM's error is {own@mnist<?} points lower on MNIST, which does not hold after Holm's "
     "correction but does at ten times our inverse temperature ({hot@mnist<}), and after 30 epochs "
     "{own_long@smallnorb>} higher on smallNORB. After 15 epochs neither difference on smallNORB holds.\n"
-    "Betas that start at 0 lower EM's error on smallNORB by {zero@smallnorb<} points after 15 epochs and by "
-    "{zero_long@smallnorb<} after 30; under each paper's loss it is then {zero_own@smallnorb<} points lower than that "
-    "of dynamic routing after 15, and no difference was shown after 30 {zero_own_long@smallnorb=} ([where the betas "
-    "start](surprises.md#where-the-betas-start)).\n"
+    "Betas that start at 0 lower EM's error on smallNORB by {zero@smallnorb<} points after 15 epochs and, depending on "
+    "the family, by {zero_long@smallnorb<} after 30; under each paper's loss it is then {zero_own@smallnorb<} points "
+    "lower than that of dynamic routing after 15, and no difference was shown after 30 {zero_own_long@smallnorb=} "
+    "([where the betas start](surprises.md#where-the-betas-start)).\n"
     "The images of objects that both have seen are in [an experiment of their "
     "own](surprises.md#em-routing-on-objects-that-it-has-seen).",
     also="{spread@smallnorb>?} {own@smallnorb>?} {hot@smallnorb>?} {margin_twice@mnist=} {start@multimnist!}",
@@ -417,7 +417,8 @@ ITERATIONS = Question(
     rows={
         "dynamic routing, five against three, on MultiMNIST and affine digits with decoder": "five@mnist "
         "five@smallnorb five_decoder@multimnist five_decoder@affnist-generated",
-        "EM routing, two against one": "em@mnist em@smallnorb em_pairs@multimnist",
-        "EM routing, three against two": "em_three@mnist em_three@smallnorb em_pairs_three@multimnist",
+        "EM routing, two against one": "em@mnist em@smallnorb em_pairs@multimnist em@affnist-generated",
+        "EM routing, three against two": "em_three@mnist em_three@smallnorb em_pairs_three@multimnist "
+        "em_three@affnist-generated",
     },
 )
