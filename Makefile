@@ -25,7 +25,7 @@ test: $(VENV)/.dev
 	pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.dev
-	pytest -n 4 --dist worksteal --durations 25  # a third of the time is waiting, such as for Slurm
+	pytest -n 6 --dist worksteal --durations 25  # with four, a third of the time was waiting, such as for Slurm
 
 cov: $(VENV)/.dev
 	pytest -n 2 --dist worksteal --cov
