@@ -1,7 +1,8 @@
 """The questions that the first page answers, and the contrasts that each answer rests on. Used by docs/answers.py."""
 
 from question import Contrast, Question
-from questions_routing import EM_OR_DYNAMIC, EQUAL_COUPLINGS, ITERATIONS
+from questions_em import EM_OR_DYNAMIC
+from questions_routing import EQUAL_COUPLINGS, ITERATIONS
 
 QUESTIONS = (
     Question(
