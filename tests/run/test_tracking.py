@@ -208,7 +208,7 @@ def test_a_store_that_does_not_answer_is_reported_and_waited_for_only_so_long(pl
     tracker.close({"status": "ok"})
     assert time.perf_counter() - clock < 30
     (complaint,) = complaints(caplog)
-    assert "no answer for 0.2 s" in complaint
+    assert re.search(r"no answer for [\d.]+ s", complaint)  # 0.2 s, and more where the processor is busy
 
 
 def test_a_server_that_never_answered_is_waited_for_a_second(plan, results, monkeypatch):

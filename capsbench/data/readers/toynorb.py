@@ -26,7 +26,7 @@ from capsbench.data.readers.cache import Arrays, cached
 from capsbench.data.readers.raw import Raw, SourceSplit
 from capsbench.data.tasks.stereo import Resize, ToyNorbOptions, resized
 
-FORMAT = 1  # of the prepared arrays; raise it when this file comes to give others
+FORMAT = 2  # of the prepared arrays; raise it when this file comes to give others
 CATEGORIES = ("animal", "human", "airplane", "truck", "car")
 INSTANCES = {"train": (4, 6, 7, 8, 9), "test": (0, 1, 2, 3, 5)}
 ELEVATIONS = tuple(range(30, 71, 5))  # degrees; the factor is the place in this list
@@ -47,6 +47,8 @@ RADIUS = 15 / 24  # of the sphere around every object, where the frame reaches f
 WINDOW = 32  # pixels per side of the middle, where the sphere is: only this must be rendered
 BACKGROUND = 0.6
 DISTANCE = 4.0  # of the cameras, whose rays are parallel
+# float32's last bit differs between processors, which would show in hundreds of pixels.
+tensor, full, zeros = (partial(f, dtype=torch.float64) for f in (torch.tensor, torch.full, torch.zeros))
 
 Point = tuple[float, float, float]
 Draw = Callable[[float, float], float]
@@ -110,14 +112,16 @@ def solid(category: int, instance: int) -> Solid:
     build = (_animal, _human, _airplane, _truck, _car)[category]
     # A category has three kinds, such as closed trucks, tankers and open trucks; each kind is in both splits.
     parts = build(lambda low, high: float(generator.uniform(low, high)), instance % 3)
-    box, joint, half, turn, grip = (torch.tensor(column) for column in zip(*parts, strict=True))
+    box, *columns = zip(*parts, strict=True)
+    joint, half, turn, grip = (tensor(column) for column in columns)
     axes = torch.stack([_rotation(angles) for angles in turn.deg2rad()])
     centre = joint + (axes @ (grip * half)[..., None])[..., 0]
-    grid = torch.tensor([p for p in itertools.product((-1.0, 0.0, 1.0), repeat=3) if any(p)])  # [26, 3]
-    surface = torch.where(box[:, None, None], grid, F.normalize(grid)) * half[:, None] @ axes.mT + centre[:, None]
+    grid = tensor([p for p in itertools.product((-1.0, 0.0, 1.0), repeat=3) if any(p)])  # [26, 3]
+    is_box = torch.tensor(box)
+    surface = torch.where(is_box[:, None, None], grid, F.normalize(grid)) * half[:, None] @ axes.mT + centre[:, None]
     middle = (surface.amin((0, 1)) + surface.amax((0, 1))) / 2
     scale = RADIUS / (surface - middle).norm(dim=-1).max()
-    return box, (centre - middle) * scale, half * scale, axes
+    return is_box, (centre - middle) * scale, half * scale, axes
 
 
 def _animal(draw: Draw, kind: int) -> Parts:
@@ -238,13 +242,11 @@ def ray_box(origins: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
 
 def _views(parts: Solid, lightings: int, resize: Resize = "mean") -> Tensor:
     """Render one object: uint8 [9 * 18 * lightings, 2, S, S]."""
-    elevations, azimuths, eyes = torch.tensor(
-        list(itertools.product(ELEVATIONS, AZIMUTHS, (-STEREO / 2, STEREO / 2)))
-    ).T
+    elevations, azimuths, eyes = tensor(list(itertools.product(ELEVATIONS, AZIMUTHS, (-STEREO / 2, STEREO / 2)))).T
     toward, right, up = _frame(azimuths + eyes, elevations)
-    side = (torch.arange(WINDOW * FINER) + 0.5) * 2 / (SIZE * FINER) - WINDOW / SIZE  # [S]
-    nearest = torch.full((len(toward), len(side), len(side)), torch.inf)  # [V, S, S], the first row the upper
-    normals = torch.zeros(*nearest.shape, 3)
+    side = (torch.arange(WINDOW * FINER, dtype=torch.float64) + 0.5) * 2 / (SIZE * FINER) - WINDOW / SIZE  # [S]
+    nearest = full((len(toward), len(side), len(side)), torch.inf)  # [V, S, S], the first row the upper
+    normals = zeros(*nearest.shape, 3)
     for box, centre, half, axes in zip(*parts, strict=True):
         # Only the few rays in the rectangle around a part can meet it.
         within = [
@@ -270,7 +272,7 @@ def _views(parts: Solid, lightings: int, resize: Resize = "mean") -> Tensor:
         whole = F.pad(fine.view(-1, 2, *fine.shape[1:]), [FINER * (SIZE - WINDOW) // 2] * 4, value=BACKGROUND)
         lit.append(resized(whole, resize))
     images = torch.stack(lit, 1).flatten(0, 1)
-    return (images * 255).round().to(torch.uint8)
+    return (images * 255 + 0.5 + 1e-9).floor().to(torch.uint8)  # halves go up, whatever the last bit says
 
 
 def _frame(azimuths: Tensor, elevations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -286,7 +288,7 @@ def _frame(azimuths: Tensor, elevations: Tensor) -> tuple[Tensor, Tensor, Tensor
 def _rotation(turn: Tensor) -> Tensor:
     """Return the rotation [3, 3] by these angles [3] about x, then y, then z."""
     (cx, cy, cz), (sx, sy, sz) = turn.cos().tolist(), turn.sin().tolist()
-    about_x = torch.tensor([[1, 0, 0], [0, cx, -sx], [0, sx, cx]])
-    about_y = torch.tensor([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
-    about_z = torch.tensor([[cz, -sz, 0], [sz, cz, 0], [0, 0, 1]])
+    about_x = tensor([[1, 0, 0], [0, cx, -sx], [0, sx, cx]])
+    about_y = tensor([[cy, 0, sy], [0, 1, 0], [-sy, 0, cy]])
+    about_z = tensor([[cz, -sz, 0], [sz, cz, 0], [0, 0, 1]])
     return about_z @ about_y @ about_x
