@@ -49,6 +49,8 @@ def plot_accuracy_cost(plan: Plan, results: Path | None, runs: pd.DataFrame) -> 
     note = "Mean over the seeds, 95 % interval. Time: of training, median over the seeds, on each run's machine."
     if any(is_unsure(layout, cost) for layout in layouts for _, cost in _COSTS):
         note += " Fronts are of means; intervals overlap, so that other seeds may give other fronts."
+    if any(_is_cut(layout) for layout in layouts):
+        note += " An arrow: goes on beyond the panel."
     figure, axes = lay_out(panels, columns=2, gap=0.2, note=note)
     for row, layout in zip(axes, layouts, strict=True):
         for axis, (name, cost) in zip(row, _COSTS, strict=True):
@@ -86,7 +88,7 @@ def is_unsure(layout: Sequence[Cell], cost: Callable[[Cell], float]) -> bool:
 
 def _draw(axis: Any, layout: list[Cell], name: str, costs: list[float], styles: dict[str, Look]) -> None:
     means = [cell.summary.mean for cell in layout]
-    limits = _error_limits(layout, means)
+    limits = _error_limits(layout)
     axis.set_ylim(*limits)
     is_log = spans_much(means)
     if is_log:
@@ -113,13 +115,25 @@ def _front_line(costs: list[float], errors: list[float]) -> Line2D:
     )  # fmt: skip
 
 
-def _error_limits(layout: list[Cell], means: list[float]) -> tuple[float, float]:
+def _error_limits(layout: list[Cell]) -> tuple[float, float]:
     """Return the range of the errors: of all means, and of intervals as far as they do not dwarf them."""
-    bounds = [bound for bound in (bounds_of(cell.summary) for cell in layout) if bound is not None]
-    low, high = min([*means, *(b[0] for b in bounds)]), max([*means, *(b[1] for b in bounds)])
+    means = [cell.summary.mean for cell in layout]
+    low, high = _ends(layout)
     if spans_much(means):
         return 0.88 * max(low, 0.6 * min(means)), 1.14 * min(high, 1.6 * max(means))
-    span = float(np.ptp(means)) or 0.2 * max(means) or 1.0
-    low, high = max(low, min(means) - span), min(high, max(means) + span)
-    edge = 0.08 * ((high - low) or span)
+    if span := float(np.ptp(means)):  # of one mean the whole interval is shown
+        low, high = max(low, min(means) - span), min(high, max(means) + span)
+    edge = 0.08 * ((high - low) or 0.2 * high or 1.0)
     return max(0.0, low - edge) if low > 0 else -edge, high + edge
+
+
+def _ends(layout: list[Cell]) -> tuple[float, float]:
+    """Return the lowest and the highest value among the means and the ends of their intervals."""
+    bounds = [bounds_of(cell.summary) for cell in layout]
+    values = [cell.summary.mean for cell in layout] + [end for both in bounds if both is not None for end in both]
+    return min(values), max(values)
+
+
+def _is_cut(layout: list[Cell]) -> bool:
+    (low, high), limits = _ends(layout), _error_limits(layout)
+    return low < limits[0] or high > limits[1]

@@ -55,3 +55,30 @@ def test_the_legend_of_each_panel_names_the_front(make_plan, study_text, write_r
     assert len(legends) == 2
     for legend in legends:
         assert "Pareto front" in [text.get_text() for text in legend.get_texts()]
+
+
+def drawn(figure):
+    (axis, _) = figure.axes
+    intervals = [line.get_ydata() for line in axis.lines if line.get_label() == "interval"]
+    cut = [line for line in axis.lines if line.get_label() == "cut"]
+    return intervals, cut, " ".join(text.get_text().replace("\n", " ") for text in figure.texts)
+
+
+def test_the_interval_of_a_single_variant_is_shown_whole(make_plan, study_text, write_run, figure_of):
+    plan = make_plan(study_text)
+    for run in plan.runs:
+        if run.variant == "cnn_matched":
+            write_run(run, error=3.0 + 10 * run.seed)
+    ((interval,), cut, note) = drawn(figure_of(plot_accuracy_cost, plan))
+    assert interval[1] - interval[0] > 10
+    assert not cut
+    assert "arrow" not in note
+
+
+def test_the_note_explains_an_arrow_where_an_interval_is_cut(plan, write_run, figure_of):
+    errors = {"capsnet-iterations1": 10.0, "capsnet-iterations3": 10.1, "cnn_matched": 10.2}
+    for run in plan.runs:
+        write_run(run, error=errors[run.variant] + run.seed)
+    _, cut, note = drawn(figure_of(plot_accuracy_cost, plan))
+    assert cut
+    assert "An arrow: goes on beyond the panel." in note
