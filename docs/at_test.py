@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from contrasted import SAME_NOTE, is_same, is_shown
 from findings import cell, data_title, read_runs, table
+from remembered import remembered
 
 from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
 from capsbench.analysis.margins import TENTH
@@ -17,6 +18,7 @@ from capsbench.analysis.measures import NAME, Measures, load_measures
 from capsbench.analysis.statistics import FEWEST, holm, p_of_same, summarise_pairs
 
 
+@remembered("runs.csv", NAME)
 def one_iteration_at_test(reference: Path, study: str) -> pd.DataFrame:
     """Compare the errors of networks with one routing iteration at test with those of the same networks as trained.
 

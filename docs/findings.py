@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from remembered import remembered
 from summaries import BY_SEED, MAIN, NOTES, SIZED, SUMMARY, TITLES
 
 from capsbench.analysis.collect import NEAR_CHANCE
@@ -115,6 +116,7 @@ def epochs(reference: Path, study: str, cells: tuple[str, ...] = ("",)) -> dict[
         }
 
 
+@remembered("runs.tar.xz")
 def last_epochs(reference: Path, study: str) -> dict[str, "pd.Series[Any]"]:
     """Return what the last epoch of each run wrote into metrics.csv, by the run's key."""
     return {key: found.iloc[-1] for key, found in epochs(reference, study).items()}

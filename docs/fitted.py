@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 from contrasted import chosen, read_contrasts
 from findings import data_title, last_epochs, read_runs, table
+from remembered import remembered
 
 from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
 from capsbench.analysis.statistics import FEWEST, PairedSummary, summarise_pairs
@@ -44,6 +45,7 @@ def fit(reference: Path, study: str, *families: str) -> str:
     )
 
 
+@remembered("runs.csv", "runs.tar.xz", "tables/contrasts.csv")
 def on_validation_images(reference: Path, study: str) -> pd.DataFrame:
     """Return the contrasts of a study on validation images in place of the test, for those that have them.
 
