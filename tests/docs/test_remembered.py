@@ -1,4 +1,12 @@
+"""docs/remembered.py on files that change."""
+
+import sys
+from pathlib import Path
+
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
+
 from remembered import remembered
 
 
