@@ -154,12 +154,13 @@ def with_earlier(plan: Plan, found: Correct, before: Correct | None, earlier: Co
         earlier: keys of the runs that come from the reference.
 
     Raises:
-        InputError: an experiment was tested on other items than before.
+        InputError: an experiment that keeps runs of the reference was tested on other items than these.
     """
     if before is None or not earlier:
         return found
-    right = {**{key: items for key, items in before.right.items() if key in earlier}, **found.right}
-    for experiment in dict.fromkeys(key.split("/")[0] for key in right):
+    kept = {key: items for key, items in before.right.items() if key in earlier}
+    right = {**kept, **found.right}
+    for experiment in dict.fromkeys(key.split("/")[0] for key in kept):
         now, then = (one.fingerprints.get(experiment) for one in (found, before))
         if None not in (now, then) and now != then:
             raise InputError(

@@ -140,6 +140,15 @@ def test_parts_are_tested_on_the_same_items(train, refer, results, tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_an_experiment_may_be_replaced_whole_by_runs_on_other_items(train, refer, results):
+    train(0)
+    refer(unfinished=True)
+    shutil.rmtree(results)
+    train(0, 1, items="e" * 64)
+    assert set(read_correct(refer(unfinished=True) / "correct.npz").fingerprints.values()) == {"e" * 64}
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_no_finished_run_is_lost_without_a_word(train, refer, results, tmp_path):
     train(0, 1, 2)
     target = refer()
