@@ -126,7 +126,7 @@ def held_out(reference: Path, study: str) -> str:
     """Return what the last epoch of each run found on training and on held-out images, seed by seed."""
     runs, last = read_runs(reference, study), last_epochs(reference, study)
     lines = [["variant", "training error %", "error % on held-out images", "its mean"]]
-    for variant, own in runs.groupby("variant", sort=False):
+    for variant, own in runs[runs["key"].isin(last)].groupby("variant", sort=False):  # a study may be unfinished
         train, validation = (
             [100 * (1 - last[key][f"{kind}_accuracy"]) for key in own["key"]] for kind in ("train", "validation")
         )
