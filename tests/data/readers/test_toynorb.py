@@ -1,3 +1,5 @@
+import hashlib
+
 import numpy as np
 import pytest
 import torch
@@ -107,6 +109,12 @@ def test_each_resize_has_arrays_of_its_own(tmp_path, monkeypatch):
     assert (first["mean"] != first["every_second"]).any()
     assert all((again[resize] == first[resize]).all() for resize in SIDES)
     assert (toynorb.read(NOWHERE, "train", options=ONE).images == first["mean"]).all()
+
+
+def test_every_processor_gives_the_same_bytes():
+    images = toynorb._views(toynorb.solid(3, 4), 1).numpy()
+    expected = "4d0ee3c582a4072bf49532f504a9d0b025efb8f3c34103ab8927bab6d3644ffb"  # FORMAT 2
+    assert hashlib.sha256(images.tobytes()).hexdigest() == expected
 
 
 def test_rendering_again_gives_the_same_bytes(splits):
