@@ -39,26 +39,32 @@ class _Drawing:
 
 
 @styled
-def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures) -> Figure:
+def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures, note: str = _NOTE) -> Figure:
     """Draw the curves of a protocol: the mean over the seeds, with a band from the lowest to the highest.
+
+    A curve that is 0 for all variants of an experiment is not drawn: the note names it.
 
     Args:
         name: of the protocol.
         plan: the study.
         runs: from `collect` or `read_runs`.
         measures: from `read_measures` or `load_measures`.
+        note: stands below the figure.
     """
     styles = looks(plan)
     labels = {(row["experiment"], row["variant"]): row["label"] for row in runs.to_dict("records")}
     panels: list[Panel] = []
     rows: list[list[_Drawing]] = []
+    left_out: dict[str, list[str]] = {}  # by experiment
     for experiment in plan.study.experiments:
         found = _curves(name, experiment, plan, measures)
+        left_out[experiment] = _at_zero(found)
         for part, which in in_parts(list(found)) if found else ():
             own = {variant: found[variant] for variant in part}
             drawings = [
                 _Drawing(curve, x_label, y_label, _lines(own, curve))
                 for curve, (x_label, y_label) in _names(own).items()
+                if curve not in left_out[experiment]
             ]
             legend = [handle(styles[variant], labels[experiment, variant]) for variant in part]
             for start in range(0, len(drawings), _COLUMNS):
@@ -68,7 +74,7 @@ def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures)
                 rows.append(drawings[start : start + _COLUMNS])
     if not panels:
         return nothing(f"no finished run has curves of '{name}'")
-    figure, axes = lay_out(panels, columns=_COLUMNS, left=0.48, gap=0.58, note=_NOTE)
+    figure, axes = lay_out(panels, columns=_COLUMNS, left=0.48, gap=0.58, note=note + _named(left_out, plan))
     for places, drawings in zip(axes, rows, strict=True):
         for axis, drawing in zip(places, drawings, strict=False):
             _draw(axis, drawing, styles)
@@ -105,6 +111,26 @@ def _lines(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], name: str
     return lines
 
 
+def _is_seen(lines: Mapping[str, Seeds]) -> bool:
+    return any(y.any() for seeds in lines.values() for _, y in seeds)
+
+
+def _at_zero(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]) -> list[str]:
+    """Return the curves that are 0 for all variants; none where that would leave no axes."""
+    unseen = [name for name in _names(found) if not _is_seen(_lines(found, name))]
+    return unseen if len(unseen) < len(_names(found)) else []
+
+
+def _named(left_out: Mapping[str, Sequence[str]], plan: Plan) -> str:
+    """Return what is said of curves that are not drawn, with a space before it."""
+    titles: dict[str, list[str]] = {}
+    for experiment, names in left_out.items():
+        for name in names:
+            titles.setdefault(name.replace("_", " "), []).append(plan.data[experiment].facts.title)
+    each = ", ".join(f"{name} ({', '.join(own)})" for name, own in titles.items())
+    return f" Not drawn, as all values are 0: {each}." if each else ""
+
+
 def _draw(axis: Any, drawing: _Drawing, styles: Mapping[str, Look]) -> None:
     for place, (variant, seeds) in enumerate(drawing.lines.items()):
         look, first = styles[variant], seeds[0][0]
@@ -120,10 +146,11 @@ def _draw(axis: Any, drawing: _Drawing, styles: Mapping[str, Look]) -> None:
             axis.fill_between(first, every.min(axis=0), every.max(axis=0), color=look.color, alpha=0.12, lw=0)
     if all(np.array_equal(x, np.round(x)) for seeds in drawing.lines.values() for x, _ in seeds):
         axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    if all(not y.any() for seeds in drawing.lines.values() for _, y in seeds):
+    if not _is_seen(drawing.lines):  # of these variants
         axis.set(ylim=(-0.05, 1), yticks=[0, 1])
     if drawing.x_label.startswith(_CONFIDENCE):
         axis.axline((0, 0), slope=1, color=QUIET, linewidth=0.6, zorder=1)
+        axis.set(xlim=(-4, 104), ylim=(-4, 104))
     axis.set_title("\n".join(wrapped(drawing.name.replace("_", " "), _LETTERS)), fontsize=SMALL, loc="left", pad=3)
     x_label, y_label = ("\n".join(wrapped(text, _LETTERS)) for text in (drawing.x_label, drawing.y_label))
     axis.set(xlabel=x_label, ylabel=y_label)

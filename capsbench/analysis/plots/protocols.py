@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from capsbench.analysis.measures import Measures
+from capsbench.analysis.plots.calibration import plot_calibration
 from capsbench.analysis.plots.confusion import plot_confusion
 from capsbench.analysis.plots.measured import plot_measured
 from capsbench.analysis.plots.perturbation import plot_perturbation
@@ -16,6 +17,7 @@ from capsbench.registry import PROTOCOLS
 from capsbench.study import Plan
 
 OWN: dict[str, Callable[[Plan, Path | None, pd.DataFrame, Measures], Figure]] = {
+    "calibration": plot_calibration,
     "confusion": plot_confusion,
     "perturbation": plot_perturbation,
     "segmentation": plot_segmentation,

@@ -4,6 +4,7 @@ import pytest
 
 from capsbench.analysis.collect import collect
 from capsbench.analysis.plots import write_plots
+from capsbench.analysis.plots.calibration import plot_calibration
 from capsbench.analysis.plots.measured import plot_measured
 from capsbench.analysis.plots.values import plot_values
 from capsbench.analysis.table_names import table_names
@@ -140,6 +141,36 @@ def test_seeds_with_other_x_have_lines_of_their_own(plan, measures, results):
             found["routing"]["curves"][0]["x"] = [1 + place, 5, 6]
     (axis,) = plot_measured("routing", plan, collect(plan, results), measures).axes
     assert len(axis.lines) == 3 and not axis.collections
+
+
+def test_a_curve_that_is_zero_everywhere_is_named_and_not_drawn(plan, measures, results):
+    for found in measures.values():
+        if "curves" in found["routing"]:
+            found["routing"]["curves"].append(curve_of([0, 0, 0]) | {"name": "dead_parents"})
+    figure = plot_measured("routing", plan, collect(plan, results), measures)
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["error"]
+    said = " ".join(text.get_text().replace("\n", " ") for text in figure.texts)
+    assert "Not drawn, as all values are 0: dead parents (handwritten digits of scikit-learn)." in said
+    for found in measures.values():
+        if "curves" in found["routing"]:
+            found["routing"]["curves"].pop(0)
+    (axis,) = plot_measured("routing", plan, collect(plan, results), measures).axes  # else there was nothing
+    assert axis.get_title(loc="left") == "dead parents"
+
+
+def test_reliability_is_that_of_all_seeds_together_without_bins_of_a_few_images(plan, measures, results):
+    rows = [(100, 20.0, 10.0), (300, 22.0, 30.0), (300, 26.0, 50.0)]  # the first two of the bin up to 25 %
+    for run in plan.runs:
+        if run.experiment == "digits" and run.variant == "caps":
+            row = dict(zip(("predictions", "confidence", "accuracy"), rows[run.seed], strict=True))
+            few = {"predictions": 1, "confidence": 80.0, "accuracy": 0.0}
+            readings = {"logits": {"bins": [row, few]}}
+            measures[run.key]["calibration"] = {"status": "ok", "readings": readings, "options": {"bins": 4}}
+    (axis,) = plot_calibration(plan, None, collect(plan, results), measures).axes
+    (line,) = [line for line in axis.lines if line.get_label() == "caps"]
+    assert list(line.get_xdata()) == pytest.approx([21.5, 26.0])
+    assert list(line.get_ydata()) == pytest.approx([25.0, 50.0])
+    assert axis.get_xlabel() == "confidence, logits (%)"
 
 
 @pytest.fixture
