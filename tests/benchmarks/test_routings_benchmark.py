@@ -1,6 +1,7 @@
 import pandas as pd
 import pytest
 
+from capsbench.benchmarks import routings
 from capsbench.benchmarks.routings import COLUMNS, read_routings, regressions, routings_benchmark
 from capsbench.errors import InputError
 from capsbench.registry import ROUTINGS
@@ -54,13 +55,15 @@ def test_a_file_of_something_else_is_refused(found, tmp_path):
 
 
 @pytest.mark.slow
-def test_routings_whose_votes_are_linear_are_faster_without_them():
+def test_routings_whose_votes_are_linear_are_faster_without_them(monkeypatch):
     """At the paper's size; an idle machine gives 1.8 to 4 times the speed of stored votes."""
     least = dict.fromkeys(("attention", "centred_attention", "inverted_dot_product", "sparse"), 1.4)
     least |= dict.fromkeys(("random", "self", "uniform", "ablated_attention"), 1.2)
+    build = routings.make_routings
+    monkeypatch.setattr(routings, "make_routings", lambda *a: {n: r for n, r in build(*a).items() if n in least})
     best = dict.fromkeys(least, 0.0)
     for _ in range(4):  # what else the machine does makes a ratio smaller as often as larger; a slow form stays slow
-        frame = routings_benchmark(64, 1152, 10, repeats=3, threads=1, device="cpu")
+        frame = routings_benchmark(32, 1152, 10, repeats=3, threads=1, device="cpu")
         found = frame[frame["form"] == "fast"].set_index("routing")["times_faster"]
         best = {name: max(ratio, found[name]) for name, ratio in best.items()}
         if all(best[name] > ratio for name, ratio in least.items()):

@@ -20,6 +20,7 @@ variants:
   caps: {model: capsnet, options: {conv_channels: 4, primary_types: 1}}
   cnn: {model: cnn_matched, options: {matched_to: {name: resnet20, widths: [4, 16]}}}
 """
+LEAN = STUDY + "plots: []\ntracking: false\n"  # for tests of something else, as both take longer than the training
 
 
 class Project:

@@ -8,7 +8,7 @@ import signal
 import time
 
 import pytest
-from projects import STUDY, Project
+from projects import LEAN, Project
 
 KILLS = 2
 
@@ -32,6 +32,7 @@ def test_a_series_of_kills_of_everything_changes_nothing(finished, tmp_path):
     project = finished.copy(tmp_path)
     shutil.rmtree(project.path / "results")
     shutil.rmtree(project.path / ".snakemake")
+    project.write_study(LEAN)
     for _ in range(KILLS):
         process = project.start(own_group=True)
         time.sleep(rng.uniform(4, 20))
@@ -48,7 +49,7 @@ def test_a_series_of_kills_of_everything_changes_nothing(finished, tmp_path):
 
 @pytest.mark.slow
 def test_an_interrupted_call_does_not_exit_as_a_finished_one_and_the_next_goes_on(tmp_path):
-    project = Project.create(tmp_path, STUDY.replace("epochs: 1", "epochs: 60"))
+    project = Project.create(tmp_path, LEAN.replace("epochs: 1", "epochs: 60"))
     process = project.start(own_group=True)
     folder = tmp_path / "results/tiny/runs/digits"
     deadline = time.monotonic() + 120

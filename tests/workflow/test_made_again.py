@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import yaml
+from projects import LEAN
 
 SAID = "made again, as it was cut, changed or replaced, or lost its run.yaml"
 REPORT = {"tables": 1, "plots": 1, "study_report": 1, "all": 1}
@@ -34,6 +35,7 @@ def test_a_run_that_is_lost_is_made_again(project):
 
 @pytest.mark.slow
 def test_a_run_that_lost_its_record_is_made_again_from_its_checkpoint(project):
+    project.write_study(LEAN)
     folder = project.path / "results/tiny/runs/digits/caps/seed0"
     before, weights = yaml.safe_load((folder / "run.yaml").read_text()), (folder / "model.pt").read_bytes()
     (folder / "run.yaml").unlink()
@@ -69,6 +71,7 @@ def test_raw_files_that_were_touched_rerun_nothing_and_others_rerun_what_rests_o
 
 @pytest.mark.slow
 def test_an_evaluation_that_was_cut_is_measured_again(project):
+    project.write_study(LEAN)
     path = project.path / "results/tiny/runs/digits/caps/seed0/evaluations/accuracy.json"
     whole = path.read_text()
     path.write_text(whole[:50])

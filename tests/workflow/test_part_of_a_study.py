@@ -6,12 +6,12 @@ import shlex
 import subprocess
 
 import pytest
-from projects import ROOT, STUDY, Project
+from projects import LEAN, ROOT, Project
 
 
 @pytest.mark.slow
 def test_a_part_of_a_study_is_made_alone_and_its_copy_trains_only_what_is_new(tmp_path):
-    study = STUDY.replace("seeds: [0]", "seeds: [0, 1]")
+    study = LEAN.replace("seeds: [0]", "seeds: [0, 1]")
     project = Project.create(tmp_path, study)
     targets = project.capsbench("plan", "study.yaml", "--variant", "caps", "--targets").split()
     done = project.snakemake(*targets)

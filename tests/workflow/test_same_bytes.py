@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from projects import STUDY, Project
+from projects import LEAN, STUDY, Project
 
 RUNS = ("digits/caps/seed0", "digits/cnn/seed0")
 OF_THIS_CALL = ("training_started", "commit", "checksum")
@@ -35,9 +35,9 @@ def tables_of(project: Project) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_another_clone_on_one_core_in_another_order_on_a_busy_machine(finished, tmp_path):
-    head, variants = STUDY.split("variants:\n")
-    reversed_study = head + "variants:\n" + "".join(f"{line}\n" for line in reversed(variants.strip("\n").split("\n")))
-    assert reversed_study != STUDY
+    caps, cnn = STUDY.split("variants:\n")[1].strip("\n").split("\n")
+    reversed_study = LEAN.replace(f"{caps}\n{cnn}", f"{cnn}\n{caps}")
+    assert reversed_study != LEAN
     other = Project.create(tmp_path, study=reversed_study)
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:

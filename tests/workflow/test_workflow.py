@@ -7,12 +7,13 @@ import time
 
 import pytest
 import yaml
-from projects import STUDY, Project
+from projects import LEAN, STUDY, Project
 
 from capsbench.run.owner import claim
 from capsbench.study import load_plan
 
-REPORT = {"tables": 1, "plots": 1, "study_report": 1, "all": 1}
+WITHOUT_PLOTS = {"tables": 1, "study_report": 1, "all": 1}
+REPORT = {"plots": 1, **WITHOUT_PLOTS}
 
 
 def test_a_study_leaves_what_the_house_promises(finished):
@@ -190,11 +191,9 @@ class Broken(nn.Module):
 
 @pytest.mark.slow
 def test_a_run_that_fails_leaves_the_rest_going_and_is_marked(tmp_path):
-    project = Project.create(tmp_path, STUDY.replace("variants:", "variants:\n  broken: {model: broken}"))
+    study = LEAN.replace("variants:", "variants:\n  broken: {model: broken}")
+    project = Project.create(tmp_path, study.replace("epochs: 1", "epochs: 1, learning_rate: 1.0e+30"))
     (project.path / "capsbench/models/broken.py").write_text(BROKEN)
-    project.write_study(
-        (project.path / "study.yaml").read_text().replace("epochs: 1", "epochs: 1, learning_rate: 1.0e+30")
-    )
     done = project.snakemake()
     assert done.returncode == 1
     assert "out of memory" in done.output
@@ -208,15 +207,14 @@ def test_a_run_that_fails_leaves_the_rest_going_and_is_marked(tmp_path):
     assert sum("0 of 1, 1 diverged" in row for row in table) == 2
     assert len(list(results.glob("runs/*/*/*/evaluations/accuracy.json"))) == 2
     # the next call makes it again, though the tables are there, and fails again
-    assert project.planned() == {"train": 1, "evaluate": 1, **REPORT}
+    assert project.planned() == {"train": 1, "evaluate": 1, **WITHOUT_PLOTS}
     again = project.snakemake()
     assert again.returncode == 1 and "out of memory" in again.output
 
 
 @pytest.mark.slow
 def test_a_killed_snakemake_can_be_started_again_while_its_trainers_live_on(tmp_path):
-    study = STUDY.replace("epochs: 1", "epochs: 40")
-    project = Project.create(tmp_path, study)
+    project = Project.create(tmp_path, LEAN.replace("epochs: 1", "epochs: 40"))
     first = project.start()
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("results/tiny/runs/*/*/*/checkpoint.pt")) and time.monotonic() < deadline:
@@ -354,11 +352,10 @@ def test_a_run_trains_after_the_evaluation_of_the_one_that_it_is_matched_to(tmp_
         assert record["match"]["reached"] is (record["match"]["familiar_error_here"] <= error + 0.1)
         assert record["steps"] % 2 == 0
     assert project.planned() == {}
-    ends = {"tables": 1, "study_report": 1, "all": 1}  # no plots are drawn
     project.write_study(MATCHED.replace("primary_types: 1", "primary_types: 2"))
-    assert project.planned() == {"train": 2, "evaluate": 2, **ends}
+    assert project.planned() == {"train": 2, "evaluate": 2, **WITHOUT_PLOTS}
     project.write_study(MATCHED.replace("widths: [4, 16]", "widths: [8, 16]"))  # of the matched ones: both change
-    assert project.planned() == {"train": 4, "evaluate": 4, **ends}
+    assert project.planned() == {"train": 4, "evaluate": 4, **WITHOUT_PLOTS}
 
 
 @pytest.mark.slow
