@@ -32,6 +32,8 @@ BLOCK = re.compile(
     r"(?P<begin><!-- begin (?P<name>\w+)(?P<arguments>[^\n]*?) -->\n)(?P<body>.*?)(?P<end><!-- end \2 -->)", re.S
 )
 LARGEST_LIMIT = 10_000_000  # limits from here on are beyond any study
+# Keys of a study file whose JSON schema says less
+IN_WORDS = {"description": "text", "label": "text or `null`", "evaluations": "list of words and mappings"}
 
 
 def options(reference: Path, kind: str, name: str = "") -> str:
@@ -44,7 +46,8 @@ def options(reference: Path, kind: str, name: str = "") -> str:
     rows = [["option" if name else "key", "values", "default", *(["meaning"] if explained else [])]]
     for key, value in fields.items():
         meaning = [value.get("description", "")] if explained else []
-        rows.append([f"`{key}`", _values(value), _default(value), *meaning])
+        values = IN_WORDS.get(key, "") if kind in ("study", "experiment", "variant") else ""
+        rows.append([f"`{key}`", values or _values(value), _default(value), *meaning])
     return table(rows)
 
 

@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 import torch
+from torch import nn
 
 from capsbench.errors import InputError
 from capsbench.losses import Loss
@@ -27,6 +28,11 @@ def check_networks(plan: Plan, experiment: str) -> None:
                         _try_loss(loss, run.data.facts)
         except ValueError as error:
             raise InputError(f"{plan.path}: {experiment}/{name}: {error}") from None
+        if run.training.precision == "bfloat16" and not any(type(module) is nn.Conv2d for module in model.modules()):
+            raise InputError(
+                f"{plan.path}: {experiment}/{name}: precision bfloat16 is of convolutions, and {run.model} has none; "
+                "use float32"
+            )
         if (number := count_parameters(model)) > MOST_PARAMETERS:
             raise InputError(
                 f"{plan.path}: {experiment}/{name}: a network of {number:,} parameters, more than {MOST_PARAMETERS:,}; "

@@ -33,6 +33,13 @@ def test_networks_that_cannot_be_built_are_found_before_anything_trains(plan_of)
     check_networks(plan_of(STUDY.replace("groups: 7", "groups: 8")), "digits")
 
 
+def test_bfloat16_of_a_network_without_convolutions_is_refused_before_anything_trains(plan_of):
+    text = STUDY.replace("seeds:", "training: {precision: bfloat16}\nseeds:")
+    check_networks(plan_of(text.replace("groups: 7", "groups: 8")), "digits")
+    with pytest.raises(InputError, match="digits/good: precision bfloat16 is of convolutions, and group_capsnet has"):
+        check_networks(plan_of(text.replace("good: {model: capsnet}", "good: {model: group_capsnet}")), "digits")
+
+
 def test_networks_of_other_experiments_are_not_built(plan_of):
     other = "experiments: {other: {data: {name: digits}, variants: [good]}, digits"
     plan = plan_of(STUDY.replace("experiments: {digits", other))
