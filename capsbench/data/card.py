@@ -64,10 +64,10 @@ def card_text(data: Data, manifest: dict[str, Any], tasks: Tasks) -> str:
     lines += _table(["split", "made from", "sha256"], [
         [s, f"{manifest[s]['made_from']:,} images", f"`{manifest[s]['fingerprint']}`"] for s in tasks
     ])  # fmt: skip
-    files = {name: sha256 for split in tasks for name, sha256 in manifest[split]["files"].items()}
+    files = {name: value for split in tasks for name, value in manifest[split]["files"].items()}
     if files:
-        lines += ["", "Raw files (sha256 of the uncompressed bytes of a .gz, of the file itself otherwise):", ""]
-        lines += _table(["file", "sha256"], [[name, f"`{sha256}`"] for name, sha256 in files.items()])
+        lines += ["", "Raw files (sha256 where no other hash is named; of the uncompressed bytes of a .gz):", ""]
+        lines += _table(["file", "hash"], [[name, f"`{value}`"] for name, value in files.items()])
     if any(isinstance(task, Pairs | Placed) for task in tasks.values()):
         lines += ["", f"Fingerprints of the first {FIRST:,} images that are made of them (sha256):", ""]
         lines += _table(["split", "sha256"], [[split, f"`{_images_hash(task)}`"] for split, task in tasks.items()])
@@ -92,8 +92,8 @@ def _head(data: Data, manifest: dict[str, Any], test: Task) -> list[str]:
 def overlap_text(task: Pairs) -> list[str]:
     """Describe the overlap of the two digits of a pair, measured on up to 10,000 test pairs.
 
-    By three measures, since S17 states 80 % without saying of which boxes; by two of them also for the shifts that the
-    paper and the authors' generator have.
+    By three measures, since we know of which boxes S17 states 80 % from a quotation alone; by two of them also for the
+    shifts that the paper and the authors' generator have.
     """
     indices = torch.arange(min(FIRST, len(task.labels)))
     sources = torch.cat([task.eval_images(part)[1] for part in indices.split(1000)])  # [N, 2, 1, 36, 36]
@@ -109,7 +109,7 @@ def overlap_text(task: Pairs) -> list[str]:
     own = task.options.shift
     return [
         f"overlap of the two digits on average, measured on {len(indices):,} test pairs: {squares(own)} (S17 states "
-        "80 %, without saying of what)",
+        "80 %, as quoted to us of the boxes)",
         *(f"the same pairs with shift {shift}: {squares(shift)}" for shift in COMPARED_SHIFTS if shift != own),
         f"overlap of the boxes around their ink: {100 * share.mean():.1f} % of the smaller one on average (10th "
         f"percentile {100 * share.quantile(0.1):.0f} %), intersection over union {union.mean():.3f}",

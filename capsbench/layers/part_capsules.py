@@ -63,7 +63,7 @@ class PartEncoder(nn.Module):
     says of the part; the part is the mean of what positions say. In training, noise uniform in +-`noise` / 2 is added
     to the logits of presences, so that they move to 0 or 1.
 
-    Deviation: parts start spread out over the image, a third of its side long, turned at random. In the authors' code
+    Deviation: parts start spread out over the image, two fifths of its side long, turned at random. In the authors' code
     all start alike in the centre, half as long as the image, and take long to part.
     """
 
