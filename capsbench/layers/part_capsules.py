@@ -63,8 +63,8 @@ class PartEncoder(nn.Module):
     says of the part; the part is the mean of what positions say. In training, noise uniform in +-`noise` / 2 is added
     to the logits of presences, so that they move to 0 or 1.
 
-    Deviation: parts start spread out over the image, two fifths of its side long, turned at random. In the authors' code
-    all start alike in the centre, half as long as the image, and take long to part.
+    Deviation: parts start spread out over the image, two fifths of its side long, turned at random. In the authors'
+    code all start alike in the centre, half as long as the image, and take long to part.
     """
 
     def __init__(self, channels: int, grid: tuple[int, int], width: int, parts: int, features: int, noise: float):
