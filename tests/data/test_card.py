@@ -193,7 +193,7 @@ def test_a_card_lists_the_raw_files(cards, in_catalogue, tmp_path):
     parts = {split: Raw(raw.images, raw.labels, files={f"{split}-images": split * 3}) for split in ("train", "test")}
     in_catalogue("mnist", read=lambda folder, split, *_: parts[split], download=lambda folder: None)
     text, _ = write_card(data_of("mnist"), tmp_path, tmp_path / "cards")
-    assert table_below(text.read_text(), "of the file itself otherwise):") == [
+    assert table_below(text.read_text(), "of the uncompressed bytes of a .gz):") == [
         ["file", "hash"], ["train-images", "`traintraintrain`"], ["test-images", "`testtesttest`"],
     ]  # fmt: skip
     assert "Raw files" not in cards["digits"][0].read_text()
