@@ -18,10 +18,8 @@ from capsbench.study import Plan
 _COLUMNS = 2
 _HEIGHT, _BELOW, _ABOVE = 1.05, 0.48, 0.14  # inches; below: the axis label in two lines; above: the title of the axes
 _LETTERS = 25  # in a line as wide as one of two axes
-_NOTE = (
-    "Mean over the seeds; the band goes from the lowest seed to the highest. Where seeds have values at different "
-    "places, each has a line of its own."
-)
+_NOTE = "Mean over the seeds; the band goes from the lowest seed to the highest."
+_EACH = " Where seeds have values at different places, each has a line of its own."
 _CONFIDENCE = "confidence"  # the x axis of reliability diagrams: a calibrated network lies on the diagonal
 
 
@@ -58,7 +56,8 @@ def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures,
     left_out: dict[str, list[str]] = {}  # by experiment
     for experiment in plan.study.experiments:
         found = _curves(name, experiment, plan, measures)
-        left_out[experiment] = _at_zero(found)
+        if found:
+            left_out[experiment] = _at_zero(found)
         for part, which in in_parts(list(found)) if found else ():
             own = {variant: found[variant] for variant in part}
             drawings = [
@@ -74,6 +73,8 @@ def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures,
                 rows.append(drawings[start : start + _COLUMNS])
     if not panels:
         return nothing(f"no finished run has curves of '{name}'")
+    if any(_differ(seeds) for row in rows for drawing in row for seeds in drawing.lines.values()):
+        note += _EACH
     figure, axes = lay_out(panels, columns=_COLUMNS, left=0.48, gap=0.58, note=note + _named(left_out, plan))
     for places, drawings in zip(axes, rows, strict=True):
         for axis, drawing in zip(places, drawings, strict=False):
@@ -111,6 +112,10 @@ def _lines(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], name: str
     return lines
 
 
+def _differ(seeds: Seeds) -> bool:
+    return any(not np.array_equal(x, seeds[0][0]) for x, _ in seeds)
+
+
 def _is_seen(lines: Mapping[str, Seeds]) -> bool:
     return any(y.any() for seeds in lines.values() for _, y in seeds)
 
@@ -122,12 +127,13 @@ def _at_zero(found: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]) -> list
 
 
 def _named(left_out: Mapping[str, Sequence[str]], plan: Plan) -> str:
-    """Return what is said of curves that are not drawn, with a space before it."""
+    """Return what is said of curves that are not drawn, with a space before it; where, if that is not everywhere."""
     titles: dict[str, list[str]] = {}
     for experiment, names in left_out.items():
         for name in names:
             titles.setdefault(name.replace("_", " "), []).append(plan.data[experiment].facts.title)
-    each = ", ".join(f"{name} ({', '.join(own)})" for name, own in titles.items())
+    where = {name: f" ({', '.join(own)})" if len(own) < len(left_out) else "" for name, own in titles.items()}
+    each = ", ".join(name + place for name, place in where.items())
     return f" Not drawn, as all values are 0: {each}." if each else ""
 
 
@@ -136,7 +142,7 @@ def _draw(axis: Any, drawing: _Drawing, styles: Mapping[str, Look]) -> None:
         look, first = styles[variant], seeds[0][0]
         step = max(1, len(first) // 6)
         marked = {"markevery": (place % step, step), "markersize": 3.0, "label": variant, "zorder": 4}
-        if any(not np.array_equal(x, first) for x, _ in seeds):  # no mean of values at different x
+        if _differ(seeds):  # no mean of values at different x
             for x, y in seeds:
                 axis.plot(x, y, **(marked | look.line() | {"linewidth": 0.7}))
             continue

@@ -141,6 +141,7 @@ def test_seeds_with_other_x_have_lines_of_their_own(plan, measures, results):
             found["routing"]["curves"][0]["x"] = [1 + place, 5, 6]
     (axis,) = plot_measured("routing", plan, collect(plan, results), measures).axes
     assert len(axis.lines) == 3 and not axis.collections
+    assert "each has a line of its own" in " ".join(text.get_text().replace("\n", " ") for text in axis.figure.texts)
 
 
 def test_a_curve_that_is_zero_everywhere_is_named_and_not_drawn(plan, measures, results):
@@ -150,7 +151,7 @@ def test_a_curve_that_is_zero_everywhere_is_named_and_not_drawn(plan, measures, 
     figure = plot_measured("routing", plan, collect(plan, results), measures)
     assert [axis.get_title(loc="left") for axis in figure.axes] == ["error"]
     said = " ".join(text.get_text().replace("\n", " ") for text in figure.texts)
-    assert "Not drawn, as all values are 0: dead parents (handwritten digits of scikit-learn)." in said
+    assert "lowest seed to the highest. Not drawn, as all values are 0: dead parents." in said
     for found in measures.values():
         if "curves" in found["routing"]:
             found["routing"]["curves"].pop(0)
