@@ -35,7 +35,7 @@ def test_a_series_of_kills_of_everything_changes_nothing(finished, tmp_path):
     project.write_study(LEAN)
     for _ in range(KILLS):
         process = project.start(own_group=True)
-        time.sleep(rng.uniform(4, 20))
+        time.sleep(rng.uniform(2, 8))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         killed += process.returncode == -signal.SIGKILL
