@@ -31,6 +31,7 @@ from capsbench.analysis.contrasts import (
 from capsbench.analysis.correct_bits import Correct
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.statistics import FEWEST
+from capsbench.analysis.table_names import table_names
 from capsbench.analysis.verdicts import DECIDED
 from capsbench.study import Plan
 
@@ -74,9 +75,13 @@ def conclusion(
 def findings(
     plan: Plan, runs: pd.DataFrame, measures: Measures | None = None, correct: Correct | None = None
 ) -> list[Finding]:
-    """Return the sentences of `conclusion` in parts; those about contrasts are left out where there are none."""
+    """Return the sentences of `conclusion` in parts; those about contrasts are left out where there are none.
+
+    Claims are named where the study has their table: a study of what surprises may leave it out.
+    """
     there = cells(plan, runs)
-    of_papers = _of_papers(there, claims_of(plan, runs, there, measures or {}, correct), titles_of(plan))
+    claims = claims_of(plan, runs, there, measures or {}, correct) if "claims" in table_names(plan) else []
+    of_papers = _of_papers(there, claims, titles_of(plan))
     return [*findings_of_contrasts(plan, runs), *of_papers]
 
 

@@ -244,6 +244,8 @@ def test_a_claim_is_quoted_with_its_verdict(concluded):
     (sentence,) = [sentence for sentence in said if "claims" in sentence]
     assert "contradicted in its direction: “" in sentence
     assert "supported" not in sentence
+    said, _ = concluded(CLAIM.replace("experiments:", "tables: [contrasts]\nexperiments:"), **ends)
+    assert not [sentence for sentence in said if "claims" in sentence]
 
 
 def test_tests_of_a_claim_on_several_data_sets_are_no_claims_of_their_own(concluded):
