@@ -1,4 +1,4 @@
-"""Which classes are taken for which: a matrix per variant, summed over the seeds."""
+"""Which classes are taken for which: for each data set a row per variant and a column per confusion."""
 
 from pathlib import Path
 from typing import Any
@@ -7,70 +7,105 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.plots.panels import LINE, Panel, lay_out, nothing, title_of, wrapped
-from capsbench.analysis.plots.style import FONT, INK, QUIET, WIDTH, styled
+from capsbench.analysis.plots.style import INK, PAGE, SMALL, styled
 from capsbench.study import Plan
 
-_LEFT, _GAP, _RIGHT = 0.5, 0.5, 0.17
-_SIDE = (WIDTH - _LEFT - _GAP - _RIGHT) / 2  # inches of a matrix
-_SHADES = LinearSegmentedColormap.from_list("errors", ["white", "#D55E00", "#3B1500"])
-_TOP = 0.4  # of the images of a class; more is as dark
-_LEAST = 0.5  # % of the images of a class that a number is written for
-_LETTERS = 28
-_NAMED = 6  # classes whose names have room beside a matrix
+_LEFT, _CELL = 2.75, 0.33  # inches: for the names of variants; the width of a cell
+_SHADES = LinearSegmentedColormap.from_list("errors", ["white", "#F6B98C", "#D55E00", "#6B2C00"])
+_DARK = 0.8  # of the scale: numbers are white from here on
+_COLUMNS = 12  # confusions that are shown
+_SHORT = 3  # letters of two names and an arrow that stand upright without touching the next
+_LETTERS = 46
+_NOTE = (
+    "Columns: true class → predicted class, those that are most frequent in the mean over the rows. Numbers: share of "
+    "the images of the true class in %, over all seeds; shades are relative to the largest of a data set."
+)
 
 
 @styled
 def plot_confusion(plan: Plan, results: Path | None, runs: pd.DataFrame, measures: Measures) -> Figure:
-    """Draw, for each variant, which share of a true class (row) was taken for another one (column), over all seeds."""
-    found = []
-    for row in runs.drop_duplicates(["experiment", "variant"]).to_dict("records"):
-        keys = runs.loc[(runs["experiment"] == row["experiment"]) & (runs["variant"] == row["variant"]), "key"]
-        results_of = [measures.get(key, {}).get("confusion", {}) for key in keys]
-        ended = [result for result in results_of if result.get("status") == "ok"]
-        if ended:
-            matrix = np.sum([np.asarray(result["matrix"], dtype=float) for result in ended], axis=0)
-            found.append((row["experiment"], row["label"], ended[0]["classes"], matrix))
-    if not found:
+    """Draw, for each variant, the share of a class that was taken for another one, over all seeds."""
+    panels, drawings = [], []
+    for experiment in dict.fromkeys(runs["experiment"]):
+        own = runs[runs["experiment"] == experiment]
+        found, counts, classes = _counts(own, measures)
+        if not counts:
+            continue
+        shares = np.stack([_shares(matrix) for matrix in counts])  # [variants, true, predicted]
+        pairs = _most_frequent(shares.mean(axis=0))
+        names = [f"{classes[true]}→{classes[predicted]}" for true, predicted in pairs]
+        labels = ["\n".join(wrapped(label, _LETTERS)) for label in found]
+        lines = sum(label.count("\n") + 1 for label in labels)
+        title = f"{title_of(plan, experiment, runs)}{_part_of(counts, pairs)}"
+        below = 0.22 if _are_short(names) else 0.12 + 0.06 * max(map(len, names))
+        panels.append(Panel(title, LINE * lines + 0.06 * len(labels), below=below))
+        drawings.append((labels, names, 100 * np.stack([shares[:, *pair] for pair in pairs], axis=1)))
+    if not panels:
         return nothing("no finished run has a result of 'confusion'")
-    panels, rows = [], []
-    for experiment in dict.fromkeys(each[0] for each in found):
-        own = [each for each in found if each[0] == experiment]
-        for start in range(0, len(own), 2):
-            pair = own[start : start + 2]
-            below = 0.3 + LINE * max(len(wrapped(label, _LETTERS)) for _, label, _, _ in pair)
-            panels.append(Panel("" if start else title_of(plan, experiment, runs), _SIDE, below=below))
-            rows.append(pair)
-    note = (
-        "Rows: true class; columns: predicted class. Share of the images of the true class in %, over all seeds; what "
-        "is right is left out, and shares below 0.5 % have no number."
-    )
-    figure, axes = lay_out(panels, columns=2, left=_LEFT, gap=_GAP, note=note)
-    for places, own in zip(axes, rows, strict=True):
-        for axis, (_, label, classes, matrix) in zip(places, own, strict=False):
-            _draw(axis, label, classes, matrix)
-        for unused in places[len(own) :]:
-            unused.remove()
+    most = max(len(names) for _, names, _ in drawings)
+    figure, axes = lay_out(panels, left=_LEFT, note=_NOTE, width=PAGE, right=PAGE - _LEFT - _CELL * most)
+    for (axis,), drawing in zip(axes, drawings, strict=True):
+        _draw(axis, *drawing)
     return figure
 
 
-def _draw(axis: Any, label: str, classes: list[str], matrix: np.ndarray) -> None:
+def _counts(runs: pd.DataFrame, measures: Measures) -> tuple[list[str], list[NDArray[Any]], list[str]]:
+    """Return labels of variants, their images by true and predicted class, [K, K], over all seeds; names of classes."""
+    labels: list[str] = []
+    counts: list[NDArray[Any]] = []
+    classes: list[str] = []
+    for _, own in runs.groupby("variant", sort=False):
+        results = [measures.get(key, {}).get("confusion", {}) for key in own["key"]]
+        ended = [result for result in results if result.get("status") == "ok"]
+        if ended:
+            labels.append(own["label"].iloc[0])
+            counts.append(np.sum([np.asarray(each["matrix"], dtype=float) for each in ended], axis=0))
+            classes = list(ended[0]["classes"])
+    return labels, counts, classes
+
+
+def _shares(matrix: NDArray[Any]) -> NDArray[Any]:
+    """Counts [K, K] -> shares of the true class, those on the diagonal 0."""
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-    wrong = np.where(np.eye(len(shares), dtype=bool), 0.0, shares)
-    axis.imshow(np.sqrt(np.minimum(wrong, _TOP) / _TOP), cmap=_SHADES, vmin=0, vmax=1, interpolation="nearest")
-    for row, column in np.argwhere(100 * wrong >= _LEAST):
-        share = 100 * wrong[row, column]
-        color = "white" if wrong[row, column] > 0.5 * _TOP else INK
-        text = f"{share:.0f}" if share >= 9.5 else f"{share:.1f}"
-        size = FONT - (1.0 if len(shares) <= _NAMED else 2.8)
-        axis.text(column, row, text, ha="center", va="center", fontsize=size, color=color)
-    for place in range(len(shares)):
-        axis.plot(place, place, marker="s", markersize=1.6, color=QUIET, linestyle="", label="right")
-    names = [name[:9] for name in classes] if len(classes) <= _NAMED else [str(place) for place in range(len(classes))]
-    axis.set_xticks(range(len(names)), [name[:3] for name in names])
-    axis.set_yticks(range(len(names)), names if max(map(len, names)) <= 7 else [name[:7] for name in names])
+    return np.where(np.eye(len(shares), dtype=bool), 0.0, shares)
+
+
+def _most_frequent(shares: NDArray[Any]) -> list[tuple[int, int]]:
+    """Return true and predicted class of the largest shares, largest first; at least one pair."""
+    order = np.argsort(-shares, axis=None, kind="stable")
+    pairs = [divmod(int(place), len(shares)) for place in order[:_COLUMNS]]
+    return [pair for pair in pairs if shares[pair] > 0] or pairs[:1]
+
+
+def _part_of(counts: list[NDArray[Any]], pairs: list[tuple[int, int]]) -> str:
+    """Say how many of all confusions, and of the errors, the pairs are."""
+    total = np.sum(counts, axis=0)
+    wrong = total.sum() - np.trace(total)
+    if not wrong:
+        return ": no error"
+    shown = sum(total[pair] for pair in pairs)
+    return f": {len(pairs)} of {total.size - len(total)} confusions, {100 * shown / wrong:.0f} % of the errors"
+
+
+def _are_short(names: list[str]) -> bool:
+    return max(map(len, names)) <= _SHORT
+
+
+def _draw(axis: Any, labels: list[str], names: list[str], shares: NDArray[Any]) -> None:
+    shades = np.sqrt(shares / max(shares.max(), 1e-9))
+    axis.imshow(shades, cmap=_SHADES, vmin=0, vmax=1, interpolation="nearest", aspect="auto")
+    for (row, column), share in np.ndenumerate(shares):
+        color = "white" if shades[row, column] > _DARK else INK
+        axis.text(
+            column, row, f"{share:.0f}" if share >= 9.95 else f"{share:.1f}", ha="center", va="center_baseline",
+            fontsize=SMALL - 0.5, color=color,
+        )  # fmt: skip
+    turned = {} if _are_short(names) else {"rotation": 90}
+    axis.set_xticks(range(len(names)), names, **turned)
+    axis.set_yticks(range(len(labels)), labels)
     axis.tick_params(length=0)
     axis.grid(visible=False)
-    axis.set_xlabel("\n".join(wrapped(label, _LETTERS)))
