@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from capsbench.analysis.tables import Table
+
 FULL = """\
 name: full
 seeds: [0, 1, 2]
@@ -74,6 +76,12 @@ variants: {capsnet: {model: capsnet}, cnn: {model: cnn_matched}}
 def ours_of(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of a table that are not of networks that papers alone have."""
     return table[table["planned"] > 0]
+
+
+def text_of(table: Table, grid: int = 0) -> pd.DataFrame:
+    """A grid as a data frame."""
+    each = table.grids[grid]
+    return pd.DataFrame([row.texts for row in each.rows], columns=list(each.columns))
 
 
 FIVE = """\

@@ -60,9 +60,3 @@ def novel(make_plan, write_run):
         error, familiar = (13.0, 3.58) if ours else (20.0, 3.6)
         write_run(run, error=error + run.seed / 2, familiar=familiar + run.seed / 10)
     return plan
-
-
-def text_of(table: Table, grid: int = 0) -> pd.DataFrame:
-    """A grid as a data frame."""
-    each = table.grids[grid]
-    return pd.DataFrame([row.texts for row in each.rows], columns=list(each.columns))

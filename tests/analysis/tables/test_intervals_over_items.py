@@ -7,8 +7,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from conftest import text_of
 from hand_made import all_but, leave_items
+from studies import text_of
 
 from capsbench.analysis.collect import collect
 from capsbench.analysis.correct_bits import Correct, read_predictions

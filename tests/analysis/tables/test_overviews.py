@@ -1,8 +1,7 @@
 """Claims, routings, cost, summary, coverage, and the summary for the terminal."""
 
 import pytest
-from conftest import text_of
-from studies import FULL
+from studies import FULL, text_of
 
 from capsbench.analysis.collect import collect
 from capsbench.analysis.conclusion import conclusion

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import text_of
+from studies import text_of
 
 from capsbench.analysis.table_names import table_names
 from capsbench.errors import InputError

@@ -1,8 +1,7 @@
 """Tables of pairs of networks at equal familiar error."""
 
 import pytest
-from conftest import text_of
-from studies import FULL, NOVEL, ours_of
+from studies import FULL, NOVEL, ours_of, text_of
 
 AFFNIST = """\
 name: affine

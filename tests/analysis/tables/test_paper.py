@@ -5,8 +5,7 @@ import re
 from typing import get_args
 
 import pytest
-from conftest import text_of
-from studies import EVERY_DATA_SET, FULL, NOVEL, PAIRS, ours_of
+from studies import EVERY_DATA_SET, FULL, NOVEL, PAIRS, ours_of, text_of
 
 from capsbench.analysis.collect import collect
 from capsbench.analysis.table_names import table_names

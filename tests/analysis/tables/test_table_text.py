@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from conftest import text_of
+from studies import text_of
 
 from capsbench.analysis.tables.text import duration_text, interval_text, mean_text, number_text, precision_lines
 
