@@ -5,6 +5,7 @@ something else than its place says stops the generator, so that no answer outliv
 """
 
 import hashlib
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,6 @@ from capsbench.analysis.plots.contrasts import side_by_side
 from capsbench.analysis.plots.files import save_figure
 from capsbench.analysis.plots.forest import Row
 from capsbench.analysis.plots.style import styled
-from capsbench.study import catalogue
 
 PLACE = re.compile(r"\{(?P<key>\w+)@(?P<data>[\w-]+?)(?P<shows>[<>]\??|=|~|!)\}")
 MEANING = {
@@ -40,24 +40,23 @@ MEANING = {
 }
 CELL = re.compile(r"(\w+)@([\w-]+)(†?)")
 FULL = 5  # seeds; a cell from fewer says so
-DRAWN = ("mnist", "smallnorb", "multimnist")  # data sets of the figure
 
 
 def answers(reference: Path, *studies: str) -> str:
     """Return a line per question.
 
     studies: all that the questions are about, so that `capsbench verify` compares the block that names them; after
-    them `brief` for the answers in words alone, `main` for a table of their main contrasts, `table` for one of more.
+    them `brief` for the answers in words alone, `table` for a table of their contrasts.
 
     Raises ValueError for other studies, and for a contrast that does not show what its answer says.
     """
     found = _read(reference)
-    form = studies[-1] if studies[-1:] in (("brief",), ("main",), ("table",)) else ""
+    form = studies[-1] if studies[-1:] in (("brief",), ("table",)) else ""
     if sorted(studies[: -1 if form else None]) != sorted(found):
         raise ValueError(f"the answers are from {' and '.join(found)}")
     full = [_answer(question, found) for question in QUESTIONS]
-    if form in ("main", "table"):
-        return _table(found, form == "main")
+    if form == "table":
+        return _table(found)
     told = [question.brief for question in QUESTIONS] if form else full
     return "\n".join(f"- **{question.asks}** {answer}" for question, answer in zip(QUESTIONS, told, strict=True))
 
@@ -98,26 +97,44 @@ def _read(reference: Path) -> dict[str, pd.DataFrame]:
     return found
 
 
-def _table(found: dict[str, pd.DataFrame], main: bool) -> str:
-    """Return contrasts, a column per data set: the main ones, or more of them below the titles of their questions."""
-    titles: dict[str, str] = {}
-    rows: list[tuple[str, dict[str, str]]] = []  # what is compared, data set -> cell
+def _compared(found: dict[str, pd.DataFrame]) -> Iterator[tuple[Question, str, dict[str, tuple[Any, str]]]]:
+    """Yield each row of figure and table: its question, what is compared, and by data set a contrast and its dagger."""
     for question in QUESTIONS:
-        rows += [(f"**{question.title}**", {})] if question.rows and not main else []
-        for compared, places in (question.main if main else question.rows).items():
+        for compared, places in question.rows.items():
             cells = {}
             for key, data, dagger in CELL.findall(places):
                 contrast = _find(found, question.contrasts[key], data)
                 if contrast is None:
                     raise ValueError(f"no result of '{question.contrasts[key].name}' on {data}")
-                # a cell may be broken before its "[" alone
-                shown = difference(contrast).replace("≈ ", "≈\u00a0").replace(", ", ",\u00a0")
-                cells[data] = shown + dagger + ("" if contrast["n"] >= FULL else f" (n={contrast['n']})")
-                copy = contrast["unofficial"] if isinstance(contrast["unofficial"], str) else ""
-                titles.setdefault(data, named(TITLES[data], copy))
-            rows.append((compared, cells))
-    head = ["error of the first minus that of the second", *titles.values()]
-    return table([head, *([compared, *(cells.get(data, "") for data in titles)] for compared, cells in rows)])
+                cells[data] = contrast, dagger
+            yield question, compared, cells
+
+
+def _titles(found: dict[str, pd.DataFrame]) -> dict[str, str]:
+    """Return the data sets that the rows have, and what they are called."""
+    titles = {}
+    for _, _, cells in _compared(found):
+        for data, (contrast, _) in cells.items():
+            copy = contrast["unofficial"] if isinstance(contrast["unofficial"], str) else ""
+            titles.setdefault(data, named(TITLES[data], copy))
+    return {data: titles[data] for data in TITLES if data in titles}
+
+
+def _table(found: dict[str, pd.DataFrame]) -> str:
+    """Return contrasts, a column per data set, below the titles of their questions."""
+    titles = _titles(found)
+    lines = [["error of the first minus that of the second", *titles.values()]]
+    for question, own in itertools.groupby(_compared(found), key=lambda row: row[0]):
+        lines.append([f"**{question.title}**", *[""] * len(titles)])
+        for _, compared, cells in own:
+            lines.append([compared, *(_cell(*cells[data]) if data in cells else "" for data in titles)])
+    return table(lines)
+
+
+def _cell(contrast: Any, dagger: str) -> str:
+    # a cell may be broken before its "[" alone
+    shown = difference(contrast).replace("≈ ", "≈\u00a0").replace(", ", ",\u00a0")
+    return shown + dagger + ("" if contrast["n"] >= FULL else f" (n={contrast['n']})")
 
 
 def _answer(question: Question, found: dict[str, pd.DataFrame]) -> str:
@@ -177,29 +194,25 @@ def _range(row: Any) -> str:
 
 def _rows(found: dict[str, pd.DataFrame]) -> tuple[list[str], list[list[Row]]]:
     """Return the titles of the figure's panels, and the rows of each."""
-    titles, layouts = [], []
-    for data in DRAWN:
+    titles = _titles(found)
+    layouts = []
+    for data in titles:
         rows: list[Row] = []
-        copies = set()
-        for question in QUESTIONS:
-            drawn = [contrast for contrast in question.contrasts.values() if contrast.label]
-            rows += [Row(question.title, heading=True)] if drawn else []
-            for contrast in drawn:
-                row = _find(found, contrast, data)
-                if row is None or row["at_chance"]:  # a difference from a network that has learnt nothing
-                    rows.append(Row(contrast.label, quiet=True))
-                    continue
-                copies.add(row["unofficial"] if isinstance(row["unofficial"], str) else "")
-                rows.append(
-                    Row(
-                        contrast.label, mean=row["mean"], low=row["low"], high=row["high"],
-                        points=list(_by_seed(row)), filled=is_shown(row), same=is_same(row),
-                        margin=0.0 if row["p_same"] != row["p_same"] else row["margin"],
-                    )
-                )  # fmt: skip
-        titles.append(named(catalogue()[data].title, max(copies, default="")))
+        for question, own in itertools.groupby(_compared(found), key=lambda row: row[0]):
+            rows.append(Row(question.title, heading=True))
+            rows += [_row(compared, *cells.get(data, (None, ""))) for _, compared, cells in own]
         layouts.append(rows)
-    return titles, layouts
+    return [*titles.values()], layouts
+
+
+def _row(compared: str, contrast: Any, dagger: str) -> Row:
+    if contrast is None:
+        return Row(compared, quiet=True)
+    return Row(
+        compared, mean=contrast["mean"], low=contrast["low"], high=contrast["high"], points=list(_by_seed(contrast)),
+        filled=is_shown(contrast), same=is_same(contrast), mark=dagger,
+        margin=0.0 if contrast["p_same"] != contrast["p_same"] else contrast["margin"],
+    )  # fmt: skip
 
 
 def _by_seed(row: Any) -> Iterator[float]:

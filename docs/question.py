@@ -18,25 +18,21 @@ ON_VALIDATION = ": on validation images"  # CONTRAST + this names one that was n
 
 @dataclass(frozen=True)
 class Contrast:
-    """A contrast of a committed study.
-
-    label: what the figure calls it, below the title of its question; empty: it is not drawn.
-    """
+    """A contrast of a committed study."""
 
     study: str
     name: str
-    label: str
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its title in the figure and the table, the answer, and the contrasts that places name by KEY.
+    """A question, its title in figure and table, the answer, and the contrasts that places name by KEY.
 
     brief: the answer of README, without numbers, which stands as long as all places of the others do.
     answer: that of docs/answers.md, with more after it in a line per point.
     also: places that must hold for the answer to stand, and are not printed.
-    main: the rows of README's table: what is compared -> "KEY@DATA KEY@DATA", a cell each; a † after DATA is printed.
-    rows: those of the table of docs/answers.md, below the title.
+    rows: of figure and table, below the title: what is compared -> "KEY@DATA KEY@DATA", a cell each; a † after DATA is
+        shown.
     """
 
     asks: str
@@ -46,5 +42,4 @@ class Question:
     contrasts: dict[str, Contrast]
     more: str = ""
     also: str = ""
-    main: dict[str, str] = field(default_factory=dict)
     rows: dict[str, str] = field(default_factory=dict)

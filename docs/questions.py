@@ -20,45 +20,23 @@ QUESTIONS = (
         "batch norm in place of its first convolution, no difference was shown on MNIST {residual@mnist=} or smallNORB "
         "{residual@smallnorb=}, and on MultiMNIST its error is {pairs@multimnist<} points lower.",
         {
-            "cnn": Contrast(
-                "cpu", "CapsNet with dynamic routing (3 iterations) against a CNN of its size", "15 epochs"
-            ),
-            "decoder": Contrast("cpu", "CapsNet with decoder against a CNN of its size", "15 epochs, with decoder"),
-            "long": Contrast("diagnostics", "CapsNet against a CNN of its size, both after 30 epochs", "30 epochs"),
-            "wide": Contrast(
-                "full-width", "CapsNet with decoder against a CNN of its size", "S17's width, all images, with decoder"
-            ),
-            "wide_pairs": Contrast(
-                "full-width",
-                "CapsNet from the authors' start against a CNN of its size",
-                "the same from the authors' start",
-            ),
-            "sabour": Contrast("full-width", "CapsNet with decoder against S17's CNN of 35 million parameters", ""),
+            "cnn": Contrast("cpu", "CapsNet with dynamic routing (3 iterations) against a CNN of its size"),
+            "decoder": Contrast("cpu", "CapsNet with decoder against a CNN of its size"),
+            "long": Contrast("diagnostics", "CapsNet against a CNN of its size, both after 30 epochs"),
+            "wide": Contrast("full-width", "CapsNet with decoder against a CNN of its size"),
+            "wide_pairs": Contrast("full-width", "CapsNet from the authors' start against a CNN of its size"),
+            "sabour": Contrast("full-width", "CapsNet with decoder against S17's CNN of 35 million parameters"),
             "sabour_pairs": Contrast(
-                "full-width",
-                "CapsNet from the authors' start against S17's CNN of 25 million parameters",
-                "",
+                "full-width", "CapsNet from the authors' start against S17's CNN of 25 million parameters"
             ),
-            "residual": Contrast(
-                "diagnostics",
-                "CapsNet with residual features against the CNN of CapsNet's size",
-                "15 epochs, residual features",
-            ),
+            "residual": Contrast("diagnostics", "CapsNet with residual features against the CNN of CapsNet's size"),
             "pairs": Contrast(
-                "diagnostics",
-                "CapsNet with decoder and residual features against the CNN of CapsNet's size",
-                "15 epochs, residual features, with decoder",
+                "diagnostics", "CapsNet with decoder and residual features against the CNN of CapsNet's size"
             ),
             "decayed": Contrast(
-                "diagnostics",
-                "CapsNet with decoder and residual features against that CNN, whose rate decays",
-                "",
+                "diagnostics", "CapsNet with decoder and residual features against that CNN, whose rate decays"
             ),
-            "resnet": Contrast(
-                "diagnostics",
-                "CapsNet with decoder and residual features against a ResNet-20",
-                "the same against a ResNet-20 (16-32-64)",
-            ),
+            "resnet": Contrast("diagnostics", "CapsNet with decoder and residual features against a ResNet-20"),
         },
         more="After 30 epochs its error is {long@mnist>} points higher on MNIST and {long@smallnorb>} on smallNORB.\n"
         "With residual features on MultiMNIST its error is the same, within a tenth, as that of a ResNet-20 of widths "
@@ -69,10 +47,6 @@ QUESTIONS = (
         "Where the learning rate of the CNN on MultiMNIST decays as on other data, CapsNet with residual features is "
         "{decayed@multimnist<} points ahead of it.",
         also="{cnn@affnist-generated>}",
-        main={
-            "CapsNet against a CNN of its size": "cnn@mnist cnn@smallnorb decoder@multimnist cnn@affnist-generated",
-            "CapsNet with residual features against the same CNN": "residual@mnist residual@smallnorb pairs@multimnist",
-        },
         rows={
             "dynamic routing (3 iterations), on MultiMNIST with decoder": "cnn@mnist cnn@smallnorb decoder@multimnist "
             "cnn@affnist-generated",
@@ -95,26 +69,24 @@ QUESTIONS = (
         "ResNet-20. Dynamic routing has the same error there as equal couplings, within a tenth "
         "{uniform@affnist-generated~}.",
         {
-            "cnn": Contrast("cpu", "CapsNet with dynamic routing (3 iterations) against a CNN of its size", ""),
-            "resnet": Contrast("cpu", "CapsNet with dynamic routing (3 iterations) against a ResNet-20", ""),
-            "resnet_pairs": Contrast("cpu", "CapsNet with decoder against a ResNet-20", ""),
-            "uniform": Contrast("cpu", "dynamic (3 iterations) against uniform routing, without a decoder", ""),
-            "matrix": Contrast("cpu", "matrix capsules against a ResNet-20", ""),
-            "em": Contrast("cpu", "EM (2 iterations) against dynamic routing (3), each under its paper's loss", ""),
-            "whole": Contrast(
-                "cpu", "EM (2) with 0.02 in the class layer against dynamic (3), each under its loss", ""
-            ),
-            "spread": Contrast("cpu", "EM (2) with 0.02 in the class layer against dynamic (3), both spread loss", ""),
-            "heinsen": Contrast("cpu", "Heinsen against uniform routing, each under its own loss", ""),
-            "self": Contrast("cpu", "self-routing against uniform routing, each under its own loss", ""),
-            "equal": Contrast("cpu", "self-routing against uniform routing, equal children and loss", ""),
-            "attention": Contrast("cpu", "attention against uniform routing", ""),
-            "sparse": Contrast("cpu", "sparse against uniform routing", ""),
-            "bayes": Contrast("cpu", "variational Bayes against uniform routing, each under its own loss", ""),
-            "inverted": Contrast("cpu", "inverted dot-product against uniform routing, each under its own loss", ""),
-            "decoder": Contrast("cpu", "CapsNet with decoder against a CNN of its size", ""),
+            "cnn": Contrast("cpu", "CapsNet with dynamic routing (3 iterations) against a CNN of its size"),
+            "resnet": Contrast("cpu", "CapsNet with dynamic routing (3 iterations) against a ResNet-20"),
+            "resnet_pairs": Contrast("cpu", "CapsNet with decoder against a ResNet-20"),
+            "uniform": Contrast("cpu", "dynamic (3 iterations) against uniform routing, without a decoder"),
+            "matrix": Contrast("cpu", "matrix capsules against a ResNet-20"),
+            "em": Contrast("cpu", "EM (2 iterations) against dynamic routing (3), each under its paper's loss"),
+            "whole": Contrast("cpu", "EM (2) with 0.02 in the class layer against dynamic (3), each under its loss"),
+            "spread": Contrast("cpu", "EM (2) with 0.02 in the class layer against dynamic (3), both spread loss"),
+            "heinsen": Contrast("cpu", "Heinsen against uniform routing, each under its own loss"),
+            "self": Contrast("cpu", "self-routing against uniform routing, each under its own loss"),
+            "equal": Contrast("cpu", "self-routing against uniform routing, equal children and loss"),
+            "attention": Contrast("cpu", "attention against uniform routing"),
+            "sparse": Contrast("cpu", "sparse against uniform routing"),
+            "bayes": Contrast("cpu", "variational Bayes against uniform routing, each under its own loss"),
+            "inverted": Contrast("cpu", "inverted dot-product against uniform routing, each under its own loss"),
+            "decoder": Contrast("cpu", "CapsNet with decoder against a CNN of its size"),
             "near": Contrast(
-                "diagnostics", "CapsNet against a CNN of its size: digits no farther out than in training", ""
+                "diagnostics", "CapsNet against a CNN of its size: digits no farther out than in training"
             ),
         },
         more="Under EM routing with two iterations one seed of five loses three classes; with three iterations none "
@@ -134,9 +106,6 @@ QUESTIONS = (
         also="{resnet_pairs@multimnist=} {decoder@affnist-generated>} {em@affnist-generated=} "
         "{spread@affnist-generated=} {attention@affnist-generated=} {sparse@affnist-generated=} "
         "{bayes@affnist-generated=} {equal@affnist-generated>?}",
-        main={
-            "CapsNet against a ResNet-20 of half the usual widths": "resnet_pairs@multimnist resnet@affnist-generated"
-        },
         rows={
             "CapsNet against a ResNet-20 (MultiMNIST: with decoder)": "resnet_pairs@multimnist "
             "resnet@affnist-generated",
@@ -154,24 +123,14 @@ QUESTIONS = (
         "on all images of MNIST, by {wide@mnist~}. The narrow decoders have hardly learnt to draw on MNIST, those at "
         "S17's width have begun to, so this says little about decoders that draw well.",
         {
-            "dynamic": Contrast("cpu", "dynamic routing: with a decoder against without", "dynamic routing"),
-            "wide": Contrast(
-                "full-width",
-                "three iterations: with a decoder against without",
-                "dynamic routing, S17's width, all images",
-            ),
-            "once": Contrast(
-                "full-width", "one iteration: with a decoder against without", "one iteration, S17's width, all images"
-            ),
-            "em": Contrast("cpu", "EM routing: with a decoder against without", "EM routing, 2 iterations"),
+            "dynamic": Contrast("cpu", "dynamic routing: with a decoder against without"),
+            "wide": Contrast("full-width", "three iterations: with a decoder against without"),
+            "once": Contrast("full-width", "one iteration: with a decoder against without"),
+            "em": Contrast("cpu", "EM routing: with a decoder against without"),
         },
         more="Under EM routing with two iterations the error differs by {em@mnist~} on MNIST and {em@smallnorb~} on "
         "smallNORB, and at S17's width with one iteration of dynamic routing by {once@mnist~} on MNIST and "
         "{once@multimnist~} on MultiMNIST (four seeds).",
-        main={
-            "dynamic routing: with a decoder against without": "dynamic@mnist dynamic@smallnorb dynamic@multimnist "
-            "dynamic@affnist-generated"
-        },
         rows={
             "dynamic routing (3 iterations)": "dynamic@mnist dynamic@smallnorb dynamic@multimnist "
             "dynamic@affnist-generated",
@@ -193,27 +152,11 @@ QUESTIONS = (
         "{efficient@multimnist=}. The error of the self-routing CapsNet is {self@smallnorb<} points lower on smallNORB "
         "than that of a ResNet-20 as wide as its features.",
         {
-            "efficient": Contrast(
-                "cpu", "Efficient-CapsNet against a ResNet-20 of less than half its size", "Efficient-CapsNet"
-            ),
-            "relu": Contrast(
-                "diagnostics",
-                "Efficient-CapsNet with ReLU and batch norm against a ResNet-20",
-                "Efficient-CapsNet with ReLU and batch norm",
-            ),
-            "self": Contrast(
-                "diagnostics",
-                "self-routing CapsNet against a ResNet-20 of its backbone's widths",
-                "self-routing CapsNet, ResNet-20 of its widths",
-            ),
+            "efficient": Contrast("cpu", "Efficient-CapsNet against a ResNet-20 of less than half its size"),
+            "relu": Contrast("diagnostics", "Efficient-CapsNet with ReLU and batch norm against a ResNet-20"),
+            "self": Contrast("diagnostics", "self-routing CapsNet against a ResNet-20 of its backbone's widths"),
         },
         more="The ResNet-20 has 0.4 to 0.5 times the parameters in these.",
-        main={
-            "Efficient-CapsNet against that ResNet-20": "efficient@mnist efficient@smallnorb efficient@multimnist "
-            "efficient@affnist-generated",
-            "the same with batch norm and ReLU, as on the other data": "relu@smallnorb",
-            "self-routing CapsNet against a ResNet-20 of its features' widths": "self@smallnorb",
-        },
         rows={
             "Efficient-CapsNet, as its authors have it on smallNORB": "efficient@mnist efficient@smallnorb "
             "efficient@multimnist efficient@affnist-generated",

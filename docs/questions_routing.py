@@ -23,93 +23,43 @@ EQUAL_COUPLINGS = Question(
     "the same within a tenth {dynamic_pairs@multimnist~}; at S17's width, set up as in the code of S17's authors, it "
     "is {wide_pairs@multimnist<} lower after five epochs (four seeds), which is less than a tenth too.",
     {
-        "dynamic": Contrast("cpu", "dynamic (3 iterations) against uniform routing", "dynamic (3 iterations)"),
-        "wide": Contrast(
-            "full-width",
-            "dynamic routing: three iterations against one",
-            "dynamic (3), S17's width, all images",
-        ),
-        "wide_pairs": Contrast(
-            "full-width",
-            "from the authors' start: three iterations against one",
-            "dynamic (3), S17's width, authors' start",
-        ),
-        "affine": Contrast("cpu", "dynamic (3 iterations) against uniform routing, without a decoder", ""),
-        "em": Contrast(
-            "cpu", "EM (3 iterations) against uniform routing, each under its own loss", "EM (3 iterations)"
-        ),
-        "heinsen": Contrast("cpu", "Heinsen against uniform routing, each under its own loss", "Heinsen"),
-        "bayes": Contrast(
-            "cpu", "variational Bayes against uniform routing, each under its own loss", "variational Bayes"
-        ),
-        "inverted": Contrast(
-            "cpu", "inverted dot-product against uniform routing, each under its own loss", "inverted dot-product"
-        ),
-        "attention": Contrast("cpu", "attention against uniform routing", "attention"),
-        "centred": Contrast(
-            "diagnostics",
-            "attention with centred couplings against uniform routing",
-            "attention with centred couplings",
-        ),
-        "sparse": Contrast("cpu", "sparse against uniform routing", "sparse"),
-        "other": Contrast("cpu", "self-routing against uniform routing, each under its own loss", "self-routing"),
-        "dynamic_pairs": Contrast("cpu", "dynamic routing with decoder: three iterations against one", ""),
-        "em_pairs": Contrast(
-            "cpu",
-            "EM (2) against uniform routing, both with decoder and margin loss",
-            "EM (2), with decoder, margin loss",
-        ),
-        "heinsen_pairs": Contrast(
-            "cpu",
-            "Heinsen against uniform routing, both with decoder and margin loss",
-            "Heinsen, with decoder, margin loss",
-        ),
+        "dynamic": Contrast("cpu", "dynamic (3 iterations) against uniform routing"),
+        "wide": Contrast("full-width", "dynamic routing: three iterations against one"),
+        "wide_pairs": Contrast("full-width", "from the authors' start: three iterations against one"),
+        "affine": Contrast("cpu", "dynamic (3 iterations) against uniform routing, without a decoder"),
+        "em": Contrast("cpu", "EM (3 iterations) against uniform routing, each under its own loss"),
+        "heinsen": Contrast("cpu", "Heinsen against uniform routing, each under its own loss"),
+        "bayes": Contrast("cpu", "variational Bayes against uniform routing, each under its own loss"),
+        "inverted": Contrast("cpu", "inverted dot-product against uniform routing, each under its own loss"),
+        "attention": Contrast("cpu", "attention against uniform routing"),
+        "centred": Contrast("diagnostics", "attention with centred couplings against uniform routing"),
+        "sparse": Contrast("cpu", "sparse against uniform routing"),
+        "other": Contrast("cpu", "self-routing against uniform routing, each under its own loss"),
+        "dynamic_pairs": Contrast("cpu", "dynamic routing with decoder: three iterations against one"),
+        "em_pairs": Contrast("cpu", "EM (2) against uniform routing, both with decoder and margin loss"),
+        "heinsen_pairs": Contrast("cpu", "Heinsen against uniform routing, both with decoder and margin loss"),
         "inverted_pairs": Contrast(
-            "cpu",
-            "inverted dot-product against uniform routing, both with decoder and margin loss",
-            "inverted dot-product, with decoder, margin loss",
+            "cpu", "inverted dot-product against uniform routing, both with decoder and margin loss"
         ),
-        "attention_pairs": Contrast(
-            "cpu", "attention against uniform routing, both with decoder", "attention, with decoder"
-        ),
-        "attention_long": Contrast(
-            "diagnostics",
-            "attention against one iteration, both with decoder, 30 epochs",
-            "the same after 30 epochs",
-        ),
-        "with_priors": Contrast("diagnostics", "attention: with its priors against without", ""),
-        "fixed": Contrast("diagnostics", "attention: couplings centred against learnt priors", ""),
-        "with_agreement": Contrast(
-            "diagnostics", "attention against equal couplings, both with its squash and priors", ""
-        ),
+        "attention_pairs": Contrast("cpu", "attention against uniform routing, both with decoder"),
+        "attention_long": Contrast("diagnostics", "attention against one iteration, both with decoder, 30 epochs"),
+        "with_priors": Contrast("diagnostics", "attention: with its priors against without"),
+        "fixed": Contrast("diagnostics", "attention: couplings centred against learnt priors"),
+        "with_agreement": Contrast("diagnostics", "attention against equal couplings, both with its squash and priors"),
         "bayes_pairs": Contrast(
-            "cpu",
-            "variational Bayes, inverse scale 10, against uniform, both decoder, margin loss",
-            "variational Bayes, inverse scale 10, with decoder, margin loss",
+            "cpu", "variational Bayes, inverse scale 10, against uniform, both decoder, margin loss"
         ),
         "self_pairs": Contrast(
-            "cpu",
-            "self-routing against uniform routing, both with decoder, each under its own loss",
-            "self-routing, with decoder",
+            "cpu", "self-routing against uniform routing, both with decoder, each under its own loss"
         ),
-        "self_equal_pairs": Contrast(
-            "cpu", "self-routing against uniform, both with decoder, equal children and loss", ""
-        ),
-        "sparse_pairs": Contrast("cpu", "sparse against uniform routing, both with decoder", "sparse, with decoder"),
-        "self": Contrast(
-            "diagnostics",
-            "self-routing against uniform routing, equal children and loss",
-            "both with self-routing's capsules and loss: self-routing",
-        ),
-        "features": Contrast("diagnostics", "residual features: dynamic against uniform routing", ""),
-        "random": Contrast("diagnostics", "dynamic routing (3 iterations) against random couplings", ""),
-        "draw": Contrast("diagnostics", "dynamic routing (3 iterations) against random couplings, another draw", ""),
-        "first": Contrast("diagnostics", "random couplings against equal couplings", "random couplings"),
-        "second": Contrast(
-            "diagnostics",
-            "random couplings, another draw, against equal couplings",
-            "random couplings, another draw",
-        ),
+        "self_equal_pairs": Contrast("cpu", "self-routing against uniform, both with decoder, equal children and loss"),
+        "sparse_pairs": Contrast("cpu", "sparse against uniform routing, both with decoder"),
+        "self": Contrast("diagnostics", "self-routing against uniform routing, equal children and loss"),
+        "features": Contrast("diagnostics", "residual features: dynamic against uniform routing"),
+        "random": Contrast("diagnostics", "dynamic routing (3 iterations) against random couplings"),
+        "draw": Contrast("diagnostics", "dynamic routing (3 iterations) against random couplings, another draw"),
+        "first": Contrast("diagnostics", "random couplings against equal couplings"),
+        "second": Contrast("diagnostics", "random couplings, another draw, against equal couplings"),
     },
     more="With residual features no difference was shown for dynamic routing on MNIST {features@mnist=}.\n"
     "Neither the agreement of attention nor its priors alone give its lead on MultiMNIST: the error is "
@@ -133,20 +83,6 @@ EQUAL_COUPLINGS = Question(
     "{sparse@smallnorb=} {attention@smallnorb=} {bayes@smallnorb>?} {inverted@smallnorb=} {self@mnist>} "
     "{draw@mnist<} {random@smallnorb=} {draw@smallnorb=} {first@mnist=} {first@smallnorb=} {second@mnist~} "
     "{second@smallnorb=} {centred@smallnorb~} {affine@affnist-generated~}",
-    main={
-        "dynamic routing against equal couplings": "dynamic@mnist dynamic@smallnorb dynamic_pairs@multimnist "
-        "affine@affnist-generated",
-        "EM routing, 3 iterations (MultiMNIST: 2) against equal couplings": "em@mnist† em@smallnorb "
-        "em_pairs@multimnist†",
-        "Heinsen routing against equal couplings": "heinsen@mnist† heinsen@smallnorb heinsen_pairs@multimnist "
-        "heinsen@affnist-generated†",
-        "attention routing against equal couplings": "attention@mnist attention@smallnorb attention_pairs@multimnist "
-        "attention@affnist-generated",
-        "variational Bayes routing against equal couplings": "bayes@mnist bayes@smallnorb bayes_pairs@multimnist† "
-        "bayes@affnist-generated",
-        "self-routing against equal couplings": "other@mnist other@smallnorb† self_pairs@multimnist "
-        "other@affnist-generated",
-    },
     rows={
         "dynamic routing (3 iterations)": "dynamic@mnist dynamic@smallnorb dynamic_pairs@multimnist "
         "affine@affnist-generated",
@@ -181,54 +117,28 @@ ITERATIONS = Question(
     "At our inverse temperature EM routing needs a second iteration: with its paper's "
     "loss its error is {em@mnist<} points lower than with one on MNIST and {em@smallnorb<} on smallNORB.",
     {
-        "three": Contrast("cpu", "dynamic routing: three iterations against one", ""),
-        "decoder": Contrast(
-            "cpu",
-            "dynamic routing with decoder: three iterations against one",
-            "dynamic with decoder, 3 against 1",
-        ),
-        "wide": Contrast(
-            "full-width",
-            "dynamic routing with decoder: three iterations against one",
-            "the same, S17's width, all images",
-        ),
-        "wide_pairs": Contrast("full-width", "from the authors' start: three iterations against one", ""),
-        "start": Contrast("full-width", "one iteration: the authors' start against PyTorch's", ""),
-        "best": Contrast(
-            "full-width",
-            "three iterations from the authors' start against one from PyTorch's",
-            "the same, 3 from the authors' start",
-        ),
-        "five": Contrast("cpu", "dynamic routing: five iterations against three", "dynamic, 5 against 3"),
-        "five_decoder": Contrast(
-            "cpu",
-            "dynamic routing with decoder: five iterations against three",
-            "dynamic with decoder, 5 against 3",
-        ),
-        "two_decoder": Contrast("cpu", "dynamic routing with decoder: two iterations against one", ""),
-        "em": Contrast("cpu", "EM routing: two iterations against one", "EM, 2 against 1"),
-        "em_pairs": Contrast("cpu", "EM routing with decoder, margin loss: two iterations against one", ""),
-        "em_three": Contrast("cpu", "EM routing: three iterations against two", "EM, 3 against 2"),
-        "em_pairs_three": Contrast(
-            "cpu",
-            "EM routing with decoder, margin loss: three iterations against two",
-            "EM with decoder, margin loss, 3 against 2",
-        ),
-        "em_margin": Contrast("diagnostics", "EM, margin loss: three iterations against two", ""),
-        "em_margin_warm": Contrast("diagnostics", "EM, margin loss, 0.2: three iterations against two", ""),
-        "em_warm": Contrast(
-            "diagnostics",
-            "EM with decoder, margin loss, 0.2: three iterations against two",
-            "the same at ten times the inverse temperature",
-        ),
+        "three": Contrast("cpu", "dynamic routing: three iterations against one"),
+        "decoder": Contrast("cpu", "dynamic routing with decoder: three iterations against one"),
+        "wide": Contrast("full-width", "dynamic routing with decoder: three iterations against one"),
+        "wide_pairs": Contrast("full-width", "from the authors' start: three iterations against one"),
+        "start": Contrast("full-width", "one iteration: the authors' start against PyTorch's"),
+        "best": Contrast("full-width", "three iterations from the authors' start against one from PyTorch's"),
+        "five": Contrast("cpu", "dynamic routing: five iterations against three"),
+        "five_decoder": Contrast("cpu", "dynamic routing with decoder: five iterations against three"),
+        "two_decoder": Contrast("cpu", "dynamic routing with decoder: two iterations against one"),
+        "em": Contrast("cpu", "EM routing: two iterations against one"),
+        "em_pairs": Contrast("cpu", "EM routing with decoder, margin loss: two iterations against one"),
+        "em_three": Contrast("cpu", "EM routing: three iterations against two"),
+        "em_pairs_three": Contrast("cpu", "EM routing with decoder, margin loss: three iterations against two"),
+        "em_margin": Contrast("diagnostics", "EM, margin loss: three iterations against two"),
+        "em_margin_warm": Contrast("diagnostics", "EM, margin loss, 0.2: three iterations against two"),
+        "em_warm": Contrast("diagnostics", "EM with decoder, margin loss, 0.2: three iterations against two"),
         "sharp": Contrast(
-            "diagnostics",
-            "EM, one iteration, cross-entropy at 0.2, against dynamic routing, margin loss",
-            "EM (1), cross-entropy, inverse temperature 0.2, against dynamic (3)",
+            "diagnostics", "EM, one iteration, cross-entropy at 0.2, against dynamic routing, margin loss"
         ),
-        "test": Contrast("cpu", f"capsnet-iterations3{AT_TEST}", "trained with dynamic (3), tested with 1"),
-        "em_test": Contrast("cpu", f"capsnet_em-iterations3{AT_TEST}", ""),
-        "heinsen_test": Contrast("cpu", f"capsnet_others-heinsen{AT_TEST}", ""),
+        "test": Contrast("cpu", f"capsnet-iterations3{AT_TEST}"),
+        "em_test": Contrast("cpu", f"capsnet_em-iterations3{AT_TEST}"),
+        "heinsen_test": Contrast("cpu", f"capsnet_others-heinsen{AT_TEST}"),
     },
     more="Why they stay at chance: [the first steps](surprises.md#three-iterations-at-chance-at-s17s-width). One "
     "iteration set up as in the code of S17's authors errs {start@multimnist>} points more there than one that is not "
@@ -254,13 +164,6 @@ ITERATIONS = Question(
     "{em_warm@multimnist~}.",
     also="{em_test@mnist>} {em_test@smallnorb>} {heinsen_test@mnist>} {heinsen_test@smallnorb>} {three@mnist<} "
     "{decoder@mnist<} {decoder@smallnorb~} {five@smallnorb=} {wide@mnist<} {wide@multimnist!} {wide_pairs@multimnist<}",
-    main={
-        "dynamic routing: five iterations against three (affine: with decoder)": "five@mnist five@smallnorb "
-        "five_decoder@multimnist five_decoder@affnist-generated",
-        "EM routing: two iterations against one": "em@mnist em@smallnorb em_pairs@multimnist em@affnist-generated",
-        "EM routing: three iterations against two": "em_three@mnist em_three@smallnorb em_pairs_three@multimnist "
-        "em_three@affnist-generated",
-    },
     rows={
         "dynamic routing, five against three, on MultiMNIST and affine digits with decoder": "five@mnist "
         "five@smallnorb five_decoder@multimnist five_decoder@affnist-generated",

@@ -34,13 +34,10 @@ def reference(tmp_path):
     return tmp_path / "results/reference"
 
 
-def ask(monkeypatch, answer, more="", also="", brief="In short.", main=None, rows=None):
-    named = {
-        name: Contrast("tiny", name, f"the {name} one") for name in ("higher", "lower", "none", "same", "chance", "few")
-    }
-    monkeypatch.setattr(
-        answers, "QUESTIONS", (Question("Why?", "Reasons", brief, answer, named, more, also, main or {}, rows or {}),)
-    )
+def ask(monkeypatch, answer, more="", also="", brief="In short.", rows=None):
+    named = {name: Contrast("tiny", name) for name in ("higher", "lower", "none", "same", "chance", "few")}
+    question = Question("Why?", "Reasons", brief, answer, named, more, also, rows or {})
+    monkeypatch.setattr(answers, "QUESTIONS", (question,))
 
 
 def test_an_answer_has_the_intervals_of_its_contrasts(reference, monkeypatch):
@@ -82,7 +79,7 @@ def test_a_brief_answer_has_words_alone_and_the_full_one_a_list(reference, monke
     ],
 )
 @pytest.mark.parametrize("where", ["answer", "more", "also"])
-@pytest.mark.parametrize("form", [(), ("brief",), ("main",), ("table",)])
+@pytest.mark.parametrize("form", [(), ("brief",), ("table",)])
 def test_an_answer_that_its_contrasts_do_not_show_is_refused(reference, monkeypatch, place, words, where, form):
     ask(monkeypatch, **{"answer": "Yes.", where: place})
     with pytest.raises(ValueError, match=words):
@@ -118,17 +115,16 @@ def test_the_table_has_a_row_per_comparison_and_a_column_per_data_set(reference,
         answers.answers(reference, "tiny", "table")
 
 
-def test_the_main_table_has_no_titles_and_marks_what_a_row_marks(reference, monkeypatch):
+def test_a_cell_has_the_dagger_that_its_row_declares(reference, monkeypatch):
     path = reference / "tiny/tables/contrasts.csv"
     path.write_text(path.read_text().replace(",3,", ",5,"))
-    ask(monkeypatch, "Yes.", main={"one": "same@mnist", "two": "higher@mnist†"}, rows={"other": "same@mnist"})
-    assert answers.answers(reference, "tiny", "main").replace("\u00a0", "_").splitlines() == [
-        "| error of the first minus that of the second | MNIST |",
-        "|---|---|",
+    ask(monkeypatch, "Yes.", rows={"one": "same@mnist", "two": "higher@mnist†"})
+    assert answers.answers(reference, "tiny", "table").replace("\u00a0", "_").splitlines()[-2:] == [
         "| one | ≈_+0.10 [−0.20,_+0.40] |",
         "| two | **+1.00 [+0.50,_+1.50]**† |",
     ]
-    assert "†" not in answers.answers(reference, "tiny", "table")
+    _, ((_, one, two),) = answers._rows(answers._read(reference))
+    assert (one.mark, two.mark) == ("", "†")
 
 
 def test_a_contrast_that_two_experiments_have_is_refused(reference, monkeypatch):
@@ -139,23 +135,21 @@ def test_a_contrast_that_two_experiments_have_is_refused(reference, monkeypatch)
         answers.answers(reference, "tiny")
 
 
-def test_the_figure_has_a_panel_per_data_set_and_a_row_per_contrast(reference, monkeypatch):
-    ask(monkeypatch, "Yes.")
-    titles, (mnist, norb, pairs) = answers._rows(answers._read(reference))
-    assert titles == ["MNIST", "smallNORB (JPEG-75 copy)", "MultiMNIST"]
-    assert [row.name for row in mnist] == [row.name for row in norb] == [row.name for row in pairs]
-    assert [row.name for row in mnist][:3] == ["Reasons", "the higher one", "the lower one"]
+def test_the_figure_has_a_panel_per_data_set_and_the_rows_of_the_table(reference, monkeypatch):
+    ask(monkeypatch, "Yes.", rows={"one": "lower@mnist lower@smallnorb", "two": "same@mnist", "three": "none@mnist"})
+    titles, (mnist, norb) = answers._rows(answers._read(reference))
+    assert titles == ["MNIST", "smallNORB (JPEG-75 copy)"]
+    assert [row.name for row in mnist] == [row.name for row in norb] == ["Reasons", "one", "two", "three"]
     assert mnist[0].heading
-    assert [row.filled for row in mnist[1:] if row.extent] == [True, True, False, False, False]
-    assert [row.name for row in mnist if row.same] == ["the same one"]
-    assert [row.name for row in mnist[1:] if not row.extent] == ["the chance one"]
-    assert mnist[2].points == [-0.8, -1.0, -1.2]
-    assert (norb[1].extent, norb[2].extent) == ([], [-1.0, -1.5, -0.5, -0.8, -1.0, -1.2])
-    assert not norb[2].filled  # not after Holm's correction
+    assert [row.filled for row in mnist[1:]] == [True, False, False]
+    assert [row.name for row in mnist if row.same] == ["two"]
+    assert mnist[1].points == [-0.8, -1.0, -1.2]
+    assert (norb[1].extent, norb[2].extent) == ([-1.0, -1.5, -0.5, -0.8, -1.0, -1.2], [])
+    assert not norb[1].filled  # not after Holm's correction
 
 
 def test_the_figure_is_drawn_anew_where_its_numbers_have_changed(reference, monkeypatch, capsys):
-    ask(monkeypatch, "Yes.")
+    ask(monkeypatch, "Yes.", rows={"one": "higher@mnist"})
     root = reference.parents[1]
     (root / "docs").mkdir()
     (root / "README.md").write_text("<!-- begin answers tiny -->\n<!-- end answers -->\n")

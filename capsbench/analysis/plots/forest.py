@@ -30,8 +30,9 @@ SAME = "s"  # the marker of two that are the same within the band
 class Row:
     """A difference in points with its interval (nan: none), the points it is made of, and the band that counts as 0.
 
-    name, numbers: text on the left and on the right. filled: the diamond. same: shown to lie within the band. color: of
-    diamond and line. quiet: what cannot be compared. A row with a name alone is a heading.
+    name, numbers: text on the left and on the right. filled: the diamond. same: shown to lie within the band. mark: a
+    letter right of the interval. color: of diamond and line. quiet: what cannot be compared. A row with a name alone is
+    a heading.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Row:
     margin: float = 0.0
     filled: bool = True
     same: bool = False
+    mark: str = ""
     color: str = INK
     quiet: bool = False
     heading: bool = False
@@ -180,6 +182,9 @@ def _draw(axis: Any, row: Row, top: float, limits: tuple[float, float]) -> None:
     seeds = [value for value in row.points if low <= value <= high]
     axis.plot(seeds, [middle] * len(seeds), "o", color=QUIET, markersize=3.2, alpha=0.6, markeredgewidth=0, zorder=4)
     color = QUIET if row.quiet else row.color
+    if row.mark:
+        right = min(max(row.extent), high)
+        axis.annotate(row.mark, (right, middle), (3, 0), textcoords="offset points", va="center", fontsize=SMALL)
     ends = (row.mean, row.mean) if math.isnan(row.low) else (row.low, row.high)
     interval(axis, middle, ends, limits, reach=row.points, color=color)
     if low <= row.mean <= high:
