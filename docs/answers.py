@@ -112,7 +112,7 @@ def _compared(found: dict[str, pd.DataFrame]) -> Iterator[tuple[Question, str, d
 
 def _titles(found: dict[str, pd.DataFrame]) -> dict[str, str]:
     """Return the data sets that the rows have, and what they are called."""
-    titles = {}
+    titles: dict[str, str] = {}
     for _, _, cells in _compared(found):
         for data, (contrast, _) in cells.items():
             copy = contrast["unofficial"] if isinstance(contrast["unofficial"], str) else ""
