@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.plots.panels import LINE, Panel, lay_out, nothing, title_of, wrapped
-from capsbench.analysis.plots.style import INK, PAGE, SMALL, styled
+from capsbench.analysis.plots.style import INK, SMALL, WIDTH, styled
 from capsbench.study import Plan
 
-_LEFT, _CELL = 2.75, 0.33  # inches: for the names of variants; the width of a cell
+_LETTER, _CELL = 0.058, 0.33  # inches: the width of a letter in the names of variants, and of a cell
+_MARGIN = 0.15  # inches
 _SHADES = LinearSegmentedColormap.from_list("errors", ["white", "#F6B98C", "#D55E00", "#6B2C00"])
 _DARK = 0.8  # of the scale: numbers are white from here on
 _COLUMNS = 12  # confusions that are shown
@@ -46,8 +47,9 @@ def plot_confusion(plan: Plan, results: Path | None, runs: pd.DataFrame, measure
         drawings.append((labels, names, 100 * np.stack([shares[:, *pair] for pair in pairs], axis=1)))
     if not panels:
         return nothing("no finished run has a result of 'confusion'")
-    most = max(len(names) for _, names, _ in drawings)
-    figure, axes = lay_out(panels, left=_LEFT, note=_NOTE, width=PAGE, right=PAGE - _LEFT - _CELL * most)
+    left = _MARGIN + _LETTER * max(len(line) for labels, *_ in drawings for line in "\n".join(labels).split("\n"))
+    width = max(WIDTH, left + _CELL * max(len(names) for _, names, _ in drawings) + _MARGIN)
+    figure, axes = lay_out(panels, left=left, note=_NOTE, width=width, right=_MARGIN)
     for (axis,), drawing in zip(axes, drawings, strict=True):
         _draw(axis, *drawing)
     return figure
