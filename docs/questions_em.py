@@ -7,16 +7,17 @@ EM_OR_DYNAMIC = Question(
     "EM against dynamic routing",
     "With three iterations and equal losses, EM's error on MNIST is lower under the spread loss. Under the margin "
     "loss it is higher at our inverse temperature and lower at ten times that. On MultiMNIST (margin loss) it is "
-    "higher, but the same within a tenth at ten times our inverse temperature, as it is with two iterations and "
-    "beta_u from 0. On smallNORB, with the betas' starting values of EM's authors, it is higher after 30 epochs; with "
-    "betas that start at 0 it is lower after 15 (†), and no difference was shown after 30. Temperature and betas were "
-    "changed when the other results were known.",
+    "higher; it is the same within a tenth in two other settings, at ten times our inverse temperature, and at ours "
+    "where EM has two iterations and its beta_u starts at 0. On smallNORB (spread loss), with betas that start as EM's "
+    "authors have them, no difference holds after 15 epochs, and it is higher after 30; with betas that start at 0 it "
+    "is lower after 15 (†), and no difference was shown after 30. Temperature and betas were changed when the other "
+    "results were known.",
     "Here both have three iterations and the same loss. On MNIST EM's error is {spread@mnist<} points lower under the "
     "spread loss and {margin@mnist>} higher under the margin loss, where it is {margin_hot@mnist<} lower at ten times "
     "our inverse temperature. On smallNORB (spread loss, 30 epochs) it is {spread_long@smallnorb>} higher on new "
     "objects, as the test has them, and {seen@smallnorb<} lower on new images of the objects of training (not a "
-    "declared contrast). That is with the betas' starts of EM's authors: from 0, tried after that, EM's error is "
-    "there {zero_spread@smallnorb<} lower than that of dynamic routing after 15 epochs (which [depends on the "
+    "declared contrast). These have betas that start as EM's authors have them. With betas from 0, tried after that, "
+    "EM's error is {zero_spread@smallnorb<} lower than that of dynamic routing after 15 epochs (which [depends on the "
     "family](surprises.md#where-the-betas-start)), and no difference was shown after 30 "
     "{zero_spread_long@smallnorb=}. On MultiMNIST (margin loss, with decoder) it is {thrice@multimnist>} higher; at "
     "ten times our inverse temperature both have the same error within a tenth {thrice_warm@multimnist~}, and so they "

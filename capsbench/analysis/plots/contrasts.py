@@ -42,7 +42,7 @@ from capsbench.study import Plan
 
 MANY = 25  # contrasts, which below one another would be a strip longer than a page
 _MOST_BESIDE = 4  # panels
-_TITLE = 16.0  # letters in an inch
+_TITLE = 15.0  # letters in an inch
 
 
 @styled

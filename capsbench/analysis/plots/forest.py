@@ -31,7 +31,7 @@ class Row:
     """A difference in points with its interval (nan: none), the points it is made of, and the band that counts as 0.
 
     name, numbers: text on the left and on the right. filled: the diamond. same: shown to lie within the band. mark: a
-    letter right of the interval. color: of diamond and line. quiet: what cannot be compared. A row with a name alone is
+    letter right of the panel. color: of diamond and line. quiet: what cannot be compared. A row with a name alone is
     a heading.
     """
 
@@ -183,8 +183,10 @@ def _draw(axis: Any, row: Row, top: float, limits: tuple[float, float]) -> None:
     axis.plot(seeds, [middle] * len(seeds), "o", color=QUIET, markersize=3.2, alpha=0.6, markeredgewidth=0, zorder=4)
     color = QUIET if row.quiet else row.color
     if row.mark:
-        right = min(max(row.extent), high)
-        axis.annotate(row.mark, (right, middle), (3, 0), textcoords="offset points", va="center", fontsize=SMALL)
+        axis.annotate(
+            row.mark, (1, middle), (1.5, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
+            va="center", fontsize=SMALL,
+        )  # fmt: skip
     ends = (row.mean, row.mean) if math.isnan(row.low) else (row.low, row.high)
     interval(axis, middle, ends, limits, reach=row.points, color=color)
     if low <= row.mean <= high:
