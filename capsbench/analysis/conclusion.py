@@ -6,7 +6,7 @@ their verdicts. The order is that of the study, which asks its largest question 
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from capsbench.analysis.contrasts import (
     count_in_words,
     digits_for,
     excludes_zero,
+    family_title,
     interval_of_difference,
     is_same,
     is_shown,
@@ -37,6 +38,8 @@ from capsbench.study import Plan
 
 MOST_DATA = 4  # data sets that the scope names
 MOST_ITEMS = 3  # that a sentence lists; the tables have the others
+MOST_CONTRASTS = 15  # that are told one by one; of more each family is told in a line
+MOST_FAMILIES = 20
 _DIRECTION = {"supported": "supported in its direction", "contradicted": "contradicted in its direction"}
 
 
@@ -98,10 +101,10 @@ def findings_of_contrasts(
     if len(few) == len(rows):
         yield Finding(f"Nothing can be said yet: {_of(0, rows)} have results of {FEWEST} seeds on both sides")
         return
-    shown = [row for row in rows if row.n >= FEWEST and is_shown(row)]
-    stuck = [row for row in rows if row.n >= FEWEST and row.at_chance]
-    same = [row for row in rows if row.n >= FEWEST and is_same(row)]
-    rest = [row for row in rows if row.n >= FEWEST and not (row.at_chance or is_shown(row) or is_same(row))]
+    if len(rows) > MOST_CONTRASTS:
+        yield from _by_family(plan, rows, few, where)
+        return
+    shown, same, stuck, rest = (_kept(rows, outcome) for outcome in (is_shown, is_same, _at_chance, _is_open))
     names = {row.Index: _name(row, titles, table) for row in rows}
     if shown:
         heading = f"A difference in test error was shown in {_of(len(shown), rows)}, {_correction(rows)}"
@@ -120,6 +123,70 @@ def findings_of_contrasts(
     if few:
         heading = f"Nothing can be said yet of {_of(len(few), rows)}: fewer than {FEWEST} seeds have both results"
         yield Finding(heading)
+
+
+def _by_family(plan: Plan, rows: Sequence[Any], few: Sequence[Any], where: str) -> Iterable[Finding]:
+    """Tell many contrasts: how many came out in which way, and the same in a line for each family."""
+    counts = {name: len(_kept(rows, outcome)) for name, outcome in _OUTCOMES.items()}
+    parts = [f"A difference in test error was shown in {_of(counts['higher'] + counts['lower'], rows)}"]
+    parts += [f"{words} in {counts[name]}" for name, words in _IN_ALL.items() if counts[name]]
+    parts += [f"too few seeds in {len(few)}"] * bool(few)
+    heading = f"{', '.join(parts)}; the error of the first, by family, with mean differences in points"
+    lines = []
+    for family in dict.fromkeys(row.family for row in rows):
+        own = [row for row in rows if row.family == family]
+        told = []
+        for name, outcome in _OUTCOMES.items():
+            found = _kept(own, outcome)
+            means = _means(found) if name in ("higher", "lower") and found else ""
+            told += [f"{name} in {len(found)}{means}"] * bool(found)
+        left = sum(row.n < FEWEST for row in own)
+        told += [f"too few seeds in {left}"] * bool(left)
+        lines.append(f"{family_title(plan, family)}: {', '.join(told)}")
+    yield _listed(heading, lines, "families", MOST_FAMILIES, where)
+    corrected = _correction(rows)
+    if zero := sum(excludes_zero(row) for row in _kept(rows, _is_open)):
+        corrected += f", which leaves {zero} that are not shown though their interval leaves out zero"
+    yield Finding(f"The contrasts are {corrected}")
+
+
+def _kept(rows: Sequence[Any], outcome: Callable[[Any], bool]) -> list[Any]:
+    return [row for row in rows if row.n >= FEWEST and outcome(row)]
+
+
+def _at_chance(row: Any) -> bool:
+    return bool(row.at_chance)
+
+
+def _is_identical(row: Any) -> bool:
+    return bool(row.mean == 0 and row.std == 0)
+
+
+def _is_open(row: Any) -> bool:
+    return not (row.at_chance or is_shown(row) or is_same(row))
+
+
+_OUTCOMES: dict[str, Callable[[Any], bool]] = {  # what became of a contrast with enough seeds: one of these
+    "higher": lambda row: is_shown(row) and row.mean > 0,
+    "lower": lambda row: is_shown(row) and row.mean < 0,
+    "the same within a tenth": lambda row: is_same(row) and not _is_identical(row),
+    "identical": lambda row: _is_identical(row) and not row.at_chance,
+    "not shown to differ": lambda row: _is_open(row) and not _is_identical(row),
+    "at chance in some seeds": _at_chance,
+}
+_IN_ALL = {
+    "the same within a tenth": "the same error within a tenth",
+    "identical": "identical errors",
+    "at chance in some seeds": "a network at chance in some seeds",
+    "not shown to differ": "neither of these",
+}
+
+
+def _means(rows: Sequence[Any]) -> str:
+    """Return the mean differences, from the smallest to the largest."""
+    low, high = (of(rows, key=lambda row: abs(row.mean)).mean for of in (min, max))
+    ends = [number(mean, digits_for(mean)) for mean in dict.fromkeys((low, high))]
+    return f" ({' to '.join(ends)})"
 
 
 def scope(plan: Plan, runs: pd.DataFrame) -> str:
@@ -156,8 +223,8 @@ def _range(values: Iterable[int]) -> str:
 
 def _correction(rows: Sequence[Any]) -> str:
     """Say what Holm's correction is for: the contrasts of a family, and neither all nor one that stands alone."""
-    tests = {row.family: row.tests for row in rows}
-    alone = sum(count <= 1 for count in tests.values())
+    tests = {row.family: row.tests for row in rows if row.tests}
+    alone = sum(count == 1 for count in tests.values())
     if alone == len(tests):
         return "not corrected, as no family has several contrasts"
     where = "each of " * (len(tests) > 1) + (f"{len(tests)} families" if len(tests) > 1 else "their family")
@@ -210,7 +277,7 @@ def _at_this_scale(apart: Sequence[ClaimResult], titles: Mapping[str, str]) -> I
     if not apart:
         return
     came_out: dict[Here, str] = {
-        "as claimed": "came out as claimed", "the opposite": "came out the other way round",
+        "as claimed": "came out as claimed", "the opposite": "came out against the claim",
         "undecided": "stayed undecided",
     }  # fmt: skip
     start = "Tested at a smaller scale or on other data than the papers' own, "

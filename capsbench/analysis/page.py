@@ -41,6 +41,7 @@ from capsbench.analysis.tables.text import (
 from capsbench.registry import MODELS, flat_options
 from capsbench.study import Plan
 
+_SCREEN = 1400  # pixels across of the widest plot; the page shows 1240 of them
 LONG = 60  # letters of a text that takes several lines
 _ENDINGS = {"svg": "image/svg+xml", "png": "image/png"}
 
@@ -144,7 +145,8 @@ def anchor(place: int) -> str:
 def plots_of(folder: Path, names: Sequence[str], most_bytes: int) -> list[Plot]:
     """Embed the plots of a folder, each as png or svg, whichever is smaller.
 
-    Where they are too large together, the largest are drawn with fewer colours, and left out if that does not do.
+    Where they are too large together, the largest are drawn with fewer colours, then as large as a screen shows them,
+    and if that does not do the last ones are left out.
 
     Args:
         folder: has NAME.png and NAME.svg.
@@ -154,10 +156,13 @@ def plots_of(folder: Path, names: Sequence[str], most_bytes: int) -> list[Plot]:
     drawn = ([path for ending in _ENDINGS if (path := folder / f"{name}.{ending}").exists()] for name in names)
     files = [min(paths, key=lambda path: path.stat().st_size) for paths in drawn if paths]
     contents = {path: path.read_bytes() for path in files}
-    for shrink in (_fewer_colours, lambda content: b""):
+    for shrink in (_fewer_colours, _as_on_a_screen):
         for path in sorted(contents, key=lambda path: -len(contents[path])):
             if sum(map(_embedded_bytes, contents.values())) > most_bytes:
                 contents[path] = shrink(_png_of(path, contents[path]))
+    for path in reversed(files):
+        if sum(map(_embedded_bytes, contents.values())) > most_bytes:
+            contents[path] = b""
     return [Plot(path.stem, _address(path, content), _columns(path)) for path, content in contents.items()]
 
 
@@ -261,12 +266,25 @@ def _columns(path: Path) -> float:
 
 
 def _fewer_colours(content: bytes) -> bytes:
+    return _drawn_again(content, colours=64, widest=math.inf)
+
+
+def _as_on_a_screen(content: bytes) -> bytes:
+    return _drawn_again(content, colours=32, widest=_SCREEN)
+
+
+def _drawn_again(content: bytes, colours: int, widest: float) -> bytes:
+    """Return a png in so many colours, of so many pixels across at most, if it takes fewer bytes then."""
     from PIL import Image
 
     if not content.startswith(b"\x89PNG"):
         return content
     small = io.BytesIO()
-    Image.open(io.BytesIO(content)).convert("RGB").quantize(64).save(small, "png", optimize=True)
+    image = Image.open(io.BytesIO(content)).convert("RGB")
+    if image.width > widest:
+        image = image.resize((int(widest), int(image.height * widest / image.width)), Image.Resampling.LANCZOS)
+    # maximum coverage keeps colours that few pixels have, as markers do
+    image.quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(small, "png", optimize=True)
     return min(content, small.getvalue(), key=len)
 
 

@@ -24,7 +24,7 @@ from capsbench.run.finished import FINISHED, finished
 from capsbench.run.folder import Damaged, RunFolder, write_whole
 from capsbench.study import Plan
 
-MOST_BYTES = 2_900_000  # what goes through most mail servers, and opens at once on a telephone
+MOST_BYTES = 4_500_000  # what goes through most mail servers, and opens soon on a telephone
 _LETTERS = 12  # of a sha256 on the page
 _ON_THE_PAGE = ("contrasts",)  # tables that the page has in a form of its own
 

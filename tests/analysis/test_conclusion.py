@@ -7,7 +7,7 @@ import pytest
 from studies import FULL
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.conclusion import MOST_ITEMS, conclusion, scope
+from capsbench.analysis.conclusion import MOST_CONTRASTS, MOST_ITEMS, conclusion, scope
 from capsbench.analysis.contrasts import compare, not_in_intervals
 
 FIVE = """\
@@ -264,3 +264,41 @@ def test_nothing_is_concluded_before_anything_has_run(concluded):
     said, _ = concluded()
     assert said[0].startswith("Nothing can be said yet")
     assert not DIRECTIONS.search(" ".join(said))
+
+
+def test_many_contrasts_are_told_by_family_with_what_came_out_and_how_far(concluded):
+    names = [f"v{k}" for k in range(MOST_CONTRASTS)]
+    families = {"far": names[:8], "near": names[8:]}
+    declared = "".join(
+        f"  {family}:\n" + "".join(f"    - {{a: {name}, b: one}}\n" for name in own) for family, own in families.items()
+    )
+    text = FIVE.split("  large:")[0] + declared + "  once:\n    - {a: two, b: one}\n    - {a: one, b: three}\n"
+    text += "experiments:" + FIVE.split("experiments:")[1]
+    text += "".join(f"  {n}: {{model: capsnet, options: {{conv_channels: {32 + k}}}}}\n" for k, n in enumerate(names))
+    steady = [5.0, 5.1, 5.2, 5.0, 5.1]
+    ends = {name: [e + 1 + k / 10 + s / 100 for s, e in enumerate(steady)] for k, name in enumerate(families["far"])}
+    ends |= {name: [e + 0.01 * (-1) ** s for s, e in enumerate(steady)] for name in families["near"]}
+    wide = [3.0, 7.0, 4.0, 8.0, 3.5]
+    said, table = concluded(text, one=steady, two=steady, three=wide, **ends)
+    count = MOST_CONTRASTS + 2
+    assert said[0].startswith(
+        f"A difference in test error was shown in 8 of {count} contrasts, the same error within a tenth in 7, "
+        "identical errors in 1, neither of these in 1; "
+    )
+    means = table.set_index("a")["mean"]
+    assert f"far: higher in 8 (+{means['v0']:.2f} to +{means['v7']:.2f}); near: the same within a tenth in 7" in said[0]
+    assert "once: identical in 1, not shown to differ in 1" in said[0]
+    assert (
+        said[1] == "The contrasts are corrected (Holm) within each of 3 families (1 of one contrast is not corrected)."
+    )
+
+
+def test_what_the_correction_takes_away_is_counted(concluded):
+    names = [f"v{k}" for k in range(MOST_CONTRASTS + 1)]
+    text = FIVE.split("  large:")[0] + "  all:\n" + "".join(f"    - {{a: {name}, b: one}}\n" for name in names)
+    text += "experiments:" + FIVE.split("experiments:")[1]
+    text += "".join(f"  {n}: {{model: capsnet, options: {{conv_channels: {32 + k}}}}}\n" for k, n in enumerate(names))
+    two = [5.0, 6.7, 6.0, 6.2, 5.5]  # p = 0.047 alone
+    said, _ = concluded(text, one=STEADY, **dict.fromkeys(names, two))
+    assert said[0].startswith("A difference in test error was shown in 0 of 16 contrasts, neither of these in 16;")
+    assert "which leaves 16 that are not shown though their interval leaves out zero" in said[1]

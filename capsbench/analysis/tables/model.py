@@ -13,7 +13,7 @@ from capsbench.analysis.cells import Cell, Matching
 from capsbench.analysis.published import Published
 from capsbench.analysis.tables.text import MISSING, error_text, precision_lines, with_minus_signs
 
-_IN_COLUMNS = re.compile(r", (iterations \d+|(no )?decoder\b[^,]*)")  # what grids add to labels
+_IN_COLUMNS = re.compile(r", (iterations \d+|(no )?decoder\b[^,()]*)(?=,|$)")  # what grids add to labels
 
 
 @dataclass(frozen=True)

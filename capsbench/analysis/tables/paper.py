@@ -1,5 +1,6 @@
 """The papers' tables in the papers' layouts, with our numbers and their verdicts beside the published ones."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,11 +124,7 @@ def _digits(data_sets: Sequence[str], cells: Sequence[Cell], values: Sequence[Pu
         rows.setdefault(_names(cell), {}).setdefault(cell.data_set, []).append(cell)
     for value in values:  # those that did not run keep their place
         rows[_names_of(value)].setdefault(value.data_set, [value])
-    lines: list[_Line] = [
-        (names, {data_set: found[n] for data_set, found in row.items() if n < len(found)})
-        for names, row in rows.items()
-        for n in range(max(map(len, row.values()), default=0))
-    ]
+    lines: list[_Line] = [(names, line) for names, row in rows.items() for line in _side_by_side(row)]
     lines = [(_again(lines[:n], *line), line[1]) for n, line in enumerate(lines)]
     ours = [next((each for each in line.values() if isinstance(each, Cell)), None) for _, line in lines]
     of_paper = [cell is None or cell.published is not None for cell in ours]
@@ -151,6 +148,34 @@ def _digits(data_sets: Sequence[str], cells: Sequence[Cell], values: Sequence[Pu
     columns += [f"{catalogue()[d].title}: per digit" if not single else "per digit" for d in data_sets]
     keep = [name for name in columns[3:] if "per digit" not in name]
     return grid("", columns, written, keep=[*keep, "routing", "reconstruction"])
+
+
+def _side_by_side(row: Mapping[str, Sequence[Cell | Published]]) -> list[dict[str, Cell | Published]]:
+    """Return a line per network of those that have one name; equal networks of several data sets share theirs."""
+    networks: dict[str, dict[str, list[Cell | Published]]] = {}
+    for data_set, found in row.items():
+        for each in found:
+            if isinstance(each, Cell):
+                networks.setdefault(_network(each), {}).setdefault(data_set, []).append(each)
+    lines = [
+        {data_set: found[n] for data_set, found in own.items() if n < len(found)}
+        for own in networks.values()
+        for n in range(max(map(len, own.values())))
+    ]
+    for data_set, found in row.items():
+        for value in (each for each in found if isinstance(each, Published)):
+            place = next((line for line in lines if data_set not in line), None)
+            if place is None:
+                lines.append({data_set: value})
+            else:
+                place[data_set] = value
+    return lines
+
+
+def _network(cell: Cell) -> str:
+    if cell.run.model in _BASELINES:
+        return "baseline"
+    return json.dumps([cell.run.model, cell.run.options], sort_keys=True, default=str)
 
 
 def _again(before: Sequence[_Line], names: tuple[str, ...], line: Mapping[str, Cell | Published]) -> tuple[str, ...]:

@@ -324,3 +324,17 @@ def test_contrasts_and_the_summary_are_tables_where_there_are_some(make_plan, pl
     assert "summary" in table_names(
         make_plan(PAIRS.replace("experiments:", "experiments:\n  one: {data: {name: mnist}}"))
     )
+
+
+def test_networks_of_one_name_that_differ_share_no_row(make_plan, table_of):
+    matched = "{model: cnn_matched, label: 'CNN (matched size%s)', options: {matched_to: {name: capsnet, decoder: %s}}}"
+    text = BOTH.split("variants:")[0] + (
+        f"variants:\n  small: {matched % ('', 'null')}\n  large: {matched % (', decoder counted', 'fully_connected')}\n"
+    )
+    text = text.replace("{data: {name: multimnist}}", "{data: {name: multimnist}, variants: [large]}")
+    shown = text_of(table_of(make_plan(text), [*[1.1] * 3, *[1.0] * 3, *[27.0] * 3]))
+    ours = shown[shown["network"].str.startswith("CNN (matched size")]
+    assert ours[["network", "MNIST: ours", "MultiMNIST: ours"]].to_numpy().tolist() == [
+        ["CNN (matched size)", "1.10 ± 0.00 (3 of 3)", "-"],
+        ["CNN (matched size, decoder counted)", "1.00 ± 0.00 (3 of 3)", "27.00 ± 0.00 (3 of 3)"],
+    ]
