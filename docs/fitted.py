@@ -66,7 +66,7 @@ def _errors(reference: Path, study: str) -> pd.DataFrame:
     """Return the runs of a study with their errors in %, a column for each part."""
     runs, last = read_runs(reference, study), last_epochs(reference, study)
     found = {
-        part: [100 * (1 - last[key].get(f"{part}_accuracy", float("nan"))) for key in runs["key"]]
+        part: [100 * (1 - last.get(key, {}).get(f"{part}_accuracy", float("nan"))) for key in runs["key"]]
         for part in ("train", "validation")
     }
     familiar = runs.get("familiar_error", pd.Series(float("nan"), index=runs.index))

@@ -277,7 +277,7 @@ def _at_this_scale(apart: Sequence[ClaimResult], titles: Mapping[str, str]) -> I
     if not apart:
         return
     came_out: dict[Here, str] = {
-        "as claimed": "came out as claimed", "the opposite": "came out against the claim",
+        "as claimed": "came out as claimed", "the opposite": "came out against the paper",
         "undecided": "stayed undecided",
     }  # fmt: skip
     start = "Tested at a smaller scale or on other data than the papers' own, "
