@@ -149,6 +149,19 @@ def test_plots_are_large_enough_to_read(browser, page, width, least, most):
     assert (boxes[0][0] == boxes[1][0]) == (width > 1000)  # side by side where there is room
 
 
+def test_a_broad_plot_is_moved_sideways_on_a_telephone_and_not_made_small(browser, page):
+    drawn = page.with_name("broad.html")
+    svg = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' width='1400' height='200'/%3E"
+    figure = f'<figure class="broad"><img src="{svg}" style="width: min(100%, 124rem)"></figure>'
+    drawn.write_text(
+        page.read_text(encoding="utf-8").replace("</main>", f'<div class="plots">{figure}</div></main>'),
+        encoding="utf-8",
+    )
+    browser.open(drawn, 400)
+    assert browser.run("document.querySelector('.broad img').getBoundingClientRect().width") > 900
+    assert browser.run("document.documentElement.scrollWidth") <= 400
+
+
 def test_the_table_of_contrasts_fits_a_screen(browser, page):
     browser.open(page, 1400)
     assert browser.run(
