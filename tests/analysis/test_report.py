@@ -250,8 +250,8 @@ def test_large_plots_are_drawn_as_on_a_screen_before_any_is_left_out(tmp_path):
     names, whole = ["contrasts", "error_by_variant"], (tmp_path / "contrasts.png").stat().st_size
 
     def shown(most_bytes):
-        datas = [plot.data for plot in plots_of(tmp_path, names, most_bytes)]
-        return [Image.open(io.BytesIO(b64decode(data.split(",")[1]))) if data else None for data in datas]
+        addresses = [plot.data for plot in plots_of(tmp_path, names, most_bytes)]
+        return [Image.open(io.BytesIO(b64decode(data.split(",")[1]))) if data else None for data in addresses]
 
     assert [image.width for image in shown(3 * whole)] == [2800, 2800]
     small = shown(whole // 4)
