@@ -59,7 +59,7 @@ QUESTIONS = (
     ITERATIONS,
     Question(
         "Is CapsNet better on affine digits? No, a CNN of its size and a ResNet-20 are.",
-        "CapsNet and matrix capsules against a ResNet-20 of half the usual widths",
+        "CapsNet and matrix capsules against a ResNet-20",
         "Tested on affine digits after training on translated ones, it has a higher error than both. For a CapsNet "
         "without routing the difference from the CNN is smaller where no test digit lies farther out than in training.",
         "Trained on translated digits and tested on affine images generated from MNIST, CapsNet has an error "
