@@ -83,7 +83,7 @@ def measure(run: Run, device: str, batch_size: int, forward: Repeats, step: Repe
 
     model.eval()
     forward_times = timed(pass_forward, device, forward) if forward.most else []
-    forward_bytes = peak_bytes(device) - before
+    forward_bytes = _beyond(before, device)
 
     for module in model.modules():
         if isinstance(module, Loss):
@@ -95,7 +95,7 @@ def measure(run: Run, device: str, batch_size: int, forward: Repeats, step: Repe
         for _ in range(QuickStep.WARM_UP + 1):
             take_step(batch, run.training.learning_rate)
     step_times = timed(lambda: take_step(batch, run.training.learning_rate), device, step)
-    return Measured(forward_times, forward_bytes, step_times, peak_bytes(device) - before)
+    return Measured(forward_times, forward_bytes, step_times, _beyond(before, device))
 
 
 def timed(once: Callable[[], object], device: str, repeats: Repeats) -> list[float]:
@@ -138,6 +138,11 @@ def in_own_process(function: Callable[..., Returned], *arguments: object) -> Ret
             return "its process was killed, which is what Linux does where memory is short"
         except (RuntimeError, ValueError, MemoryError) as error:
             return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _beyond(before: float, device: str) -> float:
+    """Return the peak beyond what was held before: at least 0, as Linux counts late by some pages per thread."""
+    return max(0.0, peak_bytes(device) - before)
 
 
 def forget_peak(device: str) -> float:
