@@ -185,8 +185,8 @@ _IN_ALL = {
 def _means(rows: Sequence[Any]) -> str:
     """Return the mean differences, from the smallest to the largest."""
     low, high = (of(rows, key=lambda row: abs(row.mean)).mean for of in (min, max))
-    ends = [number(mean, digits_for(mean)) for mean in dict.fromkeys((low, high))]
-    return f" ({' to '.join(ends)})"
+    ends = (number(mean, digits_for(mean)) for mean in (low, high))
+    return f" ({' to '.join(dict.fromkeys(ends))})"
 
 
 def scope(plan: Plan, runs: pd.DataFrame) -> str:
