@@ -65,8 +65,9 @@ def on_validation_images(reference: Path, study: str) -> pd.DataFrame:
 def _errors(reference: Path, study: str) -> pd.DataFrame:
     """Return the runs of a study with their errors in %, a column for each part."""
     runs, last = read_runs(reference, study), last_epochs(reference, study)
+    ended = {run["key"]: last[run["key"]] if run["status"] == "ok" else {} for run in runs.to_dict("records")}
     found = {
-        part: [100 * (1 - last.get(key, {}).get(f"{part}_accuracy", float("nan"))) for key in runs["key"]]
+        part: [100 * (1 - epoch.get(f"{part}_accuracy", float("nan"))) for epoch in ended.values()]
         for part in ("train", "validation")
     }
     familiar = runs.get("familiar_error", pd.Series(float("nan"), index=runs.index))

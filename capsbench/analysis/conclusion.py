@@ -38,7 +38,7 @@ from capsbench.study import Plan
 
 MOST_DATA = 4  # data sets that the scope names
 MOST_ITEMS = 3  # that a sentence lists; the tables have the others
-MOST_CONTRASTS = 15  # that are told one by one; of more each family is told in a line
+ONE_BY_ONE = 15  # contrasts; with more, each family is told in a line
 MOST_FAMILIES = 20
 _DIRECTION = {"supported": "supported in its direction", "contradicted": "contradicted in its direction"}
 
@@ -101,8 +101,8 @@ def findings_of_contrasts(
     if len(few) == len(rows):
         yield Finding(f"Nothing can be said yet: {_of(0, rows)} have results of {FEWEST} seeds on both sides")
         return
-    if len(rows) > MOST_CONTRASTS:
-        yield from _by_family(plan, rows, few, where)
+    if len(rows) > ONE_BY_ONE:
+        yield from _by_family(plan, rows, where)
         return
     shown, same, stuck, rest = (_kept(rows, outcome) for outcome in (is_shown, is_same, _at_chance, _is_open))
     names = {row.Index: _name(row, titles, table) for row in rows}
@@ -125,12 +125,12 @@ def findings_of_contrasts(
         yield Finding(heading)
 
 
-def _by_family(plan: Plan, rows: Sequence[Any], few: Sequence[Any], where: str) -> Iterable[Finding]:
+def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]:
     """Tell many contrasts: how many came out in which way, and the same in a line for each family."""
     counts = {name: len(_kept(rows, outcome)) for name, outcome in _OUTCOMES.items()}
     parts = [f"A difference in test error was shown in {_of(counts['higher'] + counts['lower'], rows)}"]
     parts += [f"{words} in {counts[name]}" for name, words in _IN_ALL.items() if counts[name]]
-    parts += [f"too few seeds in {len(few)}"] * bool(few)
+    parts += _too_few(rows)
     heading = f"{', '.join(parts)}; the error of the first, by family, with mean differences in points"
     lines = []
     for family in dict.fromkeys(row.family for row in rows):
@@ -140,14 +140,17 @@ def _by_family(plan: Plan, rows: Sequence[Any], few: Sequence[Any], where: str) 
             found = _kept(own, outcome)
             means = _means(found) if name in ("higher", "lower") and found else ""
             told += [f"{name} in {len(found)}{means}"] * bool(found)
-        left = sum(row.n < FEWEST for row in own)
-        told += [f"too few seeds in {left}"] * bool(left)
-        lines.append(f"{family_title(plan, family)}: {', '.join(told)}")
+        lines.append(f"{family_title(plan, family)}: {', '.join([*told, *_too_few(own)])}")
     yield _listed(heading, lines, "families", MOST_FAMILIES, where)
     corrected = _correction(rows)
     if zero := sum(excludes_zero(row) for row in _kept(rows, _is_open)):
         corrected += f", which leaves {zero} that are not shown though their interval leaves out zero"
     yield Finding(f"The contrasts are {corrected}")
+
+
+def _too_few(rows: Sequence[Any]) -> list[str]:
+    count = sum(row.n < FEWEST for row in rows)
+    return [f"too few seeds in {count}"] if count else []
 
 
 def _kept(rows: Sequence[Any], outcome: Callable[[Any], bool]) -> list[Any]:

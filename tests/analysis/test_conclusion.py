@@ -7,7 +7,7 @@ import pytest
 from studies import FULL
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.conclusion import MOST_CONTRASTS, MOST_ITEMS, conclusion, scope
+from capsbench.analysis.conclusion import MOST_ITEMS, ONE_BY_ONE, conclusion, scope
 from capsbench.analysis.contrasts import compare, not_in_intervals
 
 FIVE = """\
@@ -267,7 +267,7 @@ def test_nothing_is_concluded_before_anything_has_run(concluded):
 
 
 def test_many_contrasts_are_told_by_family_with_what_came_out_and_how_far(concluded):
-    names = [f"v{k}" for k in range(MOST_CONTRASTS)]
+    names = [f"v{k}" for k in range(ONE_BY_ONE)]
     families = {"far": names[:8], "near": names[8:]}
     declared = "".join(
         f"  {family}:\n" + "".join(f"    - {{a: {name}, b: one}}\n" for name in own) for family, own in families.items()
@@ -280,7 +280,7 @@ def test_many_contrasts_are_told_by_family_with_what_came_out_and_how_far(conclu
     ends |= {name: [e + 0.01 * (-1) ** s for s, e in enumerate(steady)] for name in families["near"]}
     wide = [3.0, 7.0, 4.0, 8.0, 3.5]
     said, table = concluded(text, one=steady, two=steady, three=wide, **ends)
-    count = MOST_CONTRASTS + 2
+    count = ONE_BY_ONE + 2
     assert said[0].startswith(
         f"A difference in test error was shown in 8 of {count} contrasts, the same error within a tenth in 7, "
         "identical errors in 1, neither of these in 1; "
@@ -294,7 +294,7 @@ def test_many_contrasts_are_told_by_family_with_what_came_out_and_how_far(conclu
 
 
 def test_what_the_correction_takes_away_is_counted(concluded):
-    names = [f"v{k}" for k in range(MOST_CONTRASTS + 1)]
+    names = [f"v{k}" for k in range(ONE_BY_ONE + 1)]
     text = FIVE.split("  large:")[0] + "  all:\n" + "".join(f"    - {{a: {name}, b: one}}\n" for name in names)
     text += "experiments:" + FIVE.split("experiments:")[1]
     text += "".join(f"  {n}: {{model: capsnet, options: {{conv_channels: {32 + k}}}}}\n" for k, n in enumerate(names))
