@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 from at_test import one_iteration_at_test
-from contrasted import difference, is_same, is_shown, is_uncorrected, read_contrasts
+from contrasted import difference, is_post_hoc, is_same, is_shown, is_uncorrected, read_contrasts
 from findings import TITLES, named, table
 from fitted import on_validation_images
 from PIL import Image, PngImagePlugin
@@ -22,7 +22,7 @@ from questions import QUESTIONS
 
 from capsbench.analysis.contrasts import digits_for, interval_of_difference, margin_text
 from capsbench.analysis.measures import NAME as MEASURES
-from capsbench.analysis.plots.contrasts import side_by_side
+from capsbench.analysis.plots.contrasts import MARK_POST_HOC, side_by_side
 from capsbench.analysis.plots.files import save_figure
 from capsbench.analysis.plots.forest import Row
 from capsbench.analysis.plots.style import styled
@@ -210,7 +210,7 @@ def _row(compared: str, contrast: Any, dagger: str) -> Row:
         return Row(compared, quiet=True)
     return Row(
         compared, mean=contrast["mean"], low=contrast["low"], high=contrast["high"], points=list(_by_seed(contrast)),
-        filled=is_shown(contrast), same=is_same(contrast), mark=dagger,
+        filled=is_shown(contrast), same=is_same(contrast), mark=dagger + MARK_POST_HOC * is_post_hoc(contrast),
         margin=0.0 if contrast["p_same"] != contrast["p_same"] else contrast["margin"],
     )  # fmt: skip
 

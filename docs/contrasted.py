@@ -12,6 +12,7 @@ from findings import named, table
 
 from capsbench.analysis import contrasts as contrasts_of_runs
 from capsbench.analysis.contrasts import digits_for, interval_of_difference, not_in_intervals, number
+from capsbench.analysis.plots.contrasts import MARK_POST_HOC
 from capsbench.analysis.statistics import FEWEST
 from capsbench.analysis.tables.text import with_minus_signs
 from capsbench.study import catalogue, load_plan
@@ -20,6 +21,7 @@ SAME_NOTE = (
     " ≈: the same error, within a tenth of the second's: two one-sided t tests are below 0.05, also after Holm's "
     "correction."
 )
+POST_HOC_NOTE = f" {MARK_POST_HOC}: post hoc, declared when the errors of both were known."
 
 
 def contrasts(reference: Path, study: str, *families: str) -> str:
@@ -58,6 +60,7 @@ def contrasts_note(reference: Path, study: str, *families: str) -> str:
         "lies outside the interval, also after Holm's correction within the contrast's family, and no side stayed at "
         "chance."
         f"{SAME_NOTE if any(map(is_same, shown.to_dict('records'))) else ''}"
+        f"{POST_HOC_NOTE if any(map(is_post_hoc, shown.to_dict('records'))) else ''}"
     )
 
 
@@ -71,15 +74,16 @@ def chosen(reference: Path, study: str, families: tuple[str, ...]) -> pd.DataFra
 
 def difference(row: Any) -> str:
     """Put a row of `read_contrasts` as a cell: mean and interval, bold for a difference, ≈ for the same error."""
+    mark = MARK_POST_HOC if is_post_hoc(row) else ""
     if row["low"] != row["low"]:
-        return with_minus_signs(str(row["shows"]))
+        return with_minus_signs(str(row["shows"])) + mark
     mean = number(row["mean"], digits_for(row["low"], row["high"]))
     text = f"{mean} {interval_of_difference(row['low'], row['high'])}"
     if is_shown(row):
-        return f"**{text}**"
+        return f"**{text}**{mark}"
     if is_same(row):
-        return f"≈ {text}"
-    return f"{text}, {int(row['at_chance'])} at chance" if row["at_chance"] else text
+        return f"≈ {text}{mark}"
+    return f"{text}{mark}, {int(row['at_chance'])} at chance" if row["at_chance"] else text + mark
 
 
 def is_shown(row: Any) -> bool:
@@ -93,6 +97,11 @@ def is_same(row: Any) -> bool:
     A row that was not tested for it is not.
     """
     return contrasts_of_runs.is_same(SimpleNamespace(**{"p_same": math.nan, **row}))
+
+
+def is_post_hoc(row: Any) -> bool:
+    """Tell whether a row was declared when the errors of both were known; a row that was not declared is not."""
+    return row.get("post_hoc") in (True, "True")
 
 
 def is_uncorrected(row: Any) -> bool:
@@ -116,7 +125,7 @@ def effects(reference: Path, study: str) -> str:
             f"{said} on {listed(names)}" for said, names in (("the same", equal), ("not shown", open_)) if names
         )
         if clear:
-            where = ", ".join(f"{difference(row).strip('*')} on {titles[row['data_set']]}" for row in clear)
+            where = ", ".join(f"{difference(row).replace('**', '')} on {titles[row['data_set']]}" for row in clear)
             shown.append((_direction(clear), f"- {contrast}: {where}{f'; {rest}' if rest else ''}"))
         elif equal:
             same.append(f"{contrast}: {rest}")

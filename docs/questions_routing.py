@@ -10,7 +10,8 @@ EQUAL_COUPLINGS = Question(
     "lower with attention and, with a wide prior, variational Bayes routing (†), and higher with Heinsen and "
     "self-routing, and with EM (two iterations) and sparse routing (†). On smallNORB none was shown to lower it, and "
     "self-routing raises it (†). On affine digits Heinsen routing lowers it (†), and self-routing raises it. In narrow "
-    "networks dynamic routing has the same error as equal couplings, within a tenth, on all data but MNIST.",
+    "networks dynamic routing has the same error as equal couplings, within a tenth, on all data but MNIST. Most of "
+    "these contrasts on MNIST and smallNORB are post hoc (‡).",
     "On MNIST, each under its own loss, the error is lower with dynamic routing (by {dynamic@mnist<} points; at S17's "
     "width, after six epochs on all images, by {wide@mnist<}), EM ({em@mnist<}), Heinsen routing ({heinsen@mnist<}; "
     "of these two it [depends on the family](results.md#read-this-before-you-use-a-number)) and attention with "

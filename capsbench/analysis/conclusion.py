@@ -15,6 +15,7 @@ import pandas as pd
 from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.claims import ClaimResult, Here, claims_of
 from capsbench.analysis.contrasts import (
+    POST_HOC,
     compare,
     contrasts_of_begun,
     count_in_words,
@@ -135,17 +136,30 @@ def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]
     lines = []
     for family in dict.fromkeys(row.family for row in rows):
         own = [row for row in rows if row.family == family]
-        told = []
-        for name, outcome in _OUTCOMES.items():
-            found = _kept(own, outcome)
-            means = _means(found) if name in ("higher", "lower") and found else ""
-            told += [f"{name} in {len(found)}{means}"] * bool(found)
-        lines.append(f"{family_title(plan, family)}: {', '.join([*told, *_too_few(own)])}")
+        lines.append(f"{family_title(plan, family)}{_post_hoc(own)}: {outcomes(own)}")
     yield _listed(heading, lines, "families", MOST_FAMILIES, where)
     corrected = _correction(rows)
     if zero := sum(excludes_zero(row) for row in _kept(rows, _is_open)):
         corrected += f", which leaves {zero} that are not shown though their interval leaves out zero"
+    if late := sum(row.post_hoc for row in rows):
+        corrected += f"; {late} are {POST_HOC}: declared when the errors of both were known"
     yield Finding(f"The contrasts are {corrected}")
+
+
+def outcomes(rows: Sequence[Any]) -> str:
+    """Count what became of the error of the first in rows of `compare`: "higher in 2 (+0.52 to +3.39), ..."."""
+    told = []
+    for name, outcome in _OUTCOMES.items():
+        found = _kept(rows, outcome)
+        means = _means(found) if name in ("higher", "lower") and found else ""
+        told += [f"{name} in {len(found)}{means}"] * bool(found)
+    return ", ".join([*told, *_too_few(rows)])
+
+
+def _post_hoc(rows: Sequence[Any]) -> str:
+    """Say how many contrasts of a family are post hoc, in brackets; nothing where none is."""
+    late = sum(row.post_hoc for row in rows)
+    return "" if not late else f" ({POST_HOC})" if late == len(rows) else f" ({late} of {len(rows)} {POST_HOC})"
 
 
 def _too_few(rows: Sequence[Any]) -> list[str]:
@@ -343,7 +357,9 @@ def _listed(
 
 
 def _name(row: Any, titles: Mapping[str, str], table: pd.DataFrame) -> str:
-    return f"{row.contrast} ({titles[row.experiment]})" if table["experiment"].nunique() > 1 else str(row.contrast)
+    notes = [titles[row.experiment]] if table["experiment"].nunique() > 1 else []
+    notes += [POST_HOC] if row.post_hoc else []
+    return f"{row.contrast} ({', '.join(notes)})" if notes else str(row.contrast)
 
 
 def _of(count: int, rows: Sequence[Any]) -> str:

@@ -18,6 +18,7 @@ from capsbench.run.match import ROUNDING, TOLERANCE
 from capsbench.study import Contrast, Plan
 
 SIGNIFICANT = 0.05  # of an adjusted p value
+POST_HOC = "post hoc"
 _UNMATCHED = "unmatched"
 _ENDS = {
     "diverged": "diverged", "failed": "failed", "running": "is still running", "missing": "is missing",
@@ -28,6 +29,7 @@ _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 COLUMNS = [
     "family", "experiment", "data_set", "contrast", "a", "b", "n", "planned", "dropped", "mean", "std", "low", "high",
     "p_better", "p", "p_holm", "margin", "p_same", "tests", "differences", "shows", "unofficial", "stuck", "at_chance",
+    "post_hoc",
 ]  # fmt: skip
 
 
@@ -41,7 +43,8 @@ def compare(contrasts: Sequence[Contrast], runs: pd.DataFrame) -> pd.DataFrame:
     of `b`; p_same: that they do, see `p_of_same`, adjusted in the same way; differences: by seed; shows: a sentence;
     unofficial: files that are not the official ones; stuck: which variants never left chance in training, and in how
     many seeds; at_chance: the seeds in which either did. Their errors are in the numbers, but such a difference is not
-    a shown one, see `is_shown`. See `summarise_pairs` for where there is no interval and no p.
+    a shown one, see `is_shown`; post_hoc: declared when the errors of both were known. See `summarise_pairs` for where
+    there is no interval and no p.
 
     Args:
         contrasts: of a plan.
@@ -87,6 +90,11 @@ def is_same(row: Any) -> bool:
     No difference was shown, and two one-sided tests leave p below 0.05, after Holm's correction too.
     """
     return bool(row.p_same < SIGNIFICANT) and not row.at_chance and not is_shown(row)
+
+
+def told(row: Any) -> str:
+    """Name the contrast of a row of `compare`, and say so if it is post hoc."""
+    return f"{row.contrast} ({POST_HOC})" if row.post_hoc else str(row.contrast)
 
 
 def excludes_zero(row: Any) -> bool:
@@ -256,6 +264,7 @@ def _row(contrast: Contrast, runs: pd.DataFrame) -> dict[str, Any]:
         "margin": summarise(second).mean / TENTH, "p_same": p_of_same(first, second),
         "differences": {seed: a - b for seed, (a, b) in pairs.items()},
         "unofficial": "; ".join(_unofficial(cells)), "stuck": stuck, "at_chance": at_chance,
+        "post_hoc": contrast.post_hoc,
     }  # fmt: skip
 
 

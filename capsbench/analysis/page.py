@@ -12,7 +12,9 @@ import pandas as pd
 import yaml
 
 from capsbench.analysis.cells import Cell
+from capsbench.analysis.conclusion import outcomes
 from capsbench.analysis.contrasts import (
+    POST_HOC,
     at_chance_text,
     digits_for,
     family_title,
@@ -50,7 +52,7 @@ _ENDINGS = {"svg": "image/svg+xml", "png": "image/png"}
 class Field:
     """What a table shows in one place. value: what it is sorted by, the text where there is none. kind: its look.
 
-    below: a smaller line. link: the anchor it leads to. more: what opens at a click.
+    below: a smaller line. link: the anchor it leads to. more: what opens at a click on the text.
     """
 
     text: str
@@ -63,13 +65,14 @@ class Field:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table of the page. fixed: how many columns stay in place when it is moved sideways."""
+    """A table of the page. fixed: how many columns stay in place when it is moved sideways. told: what is in it."""
 
     name: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Field]]
     heading: str = ""
     fixed: int = 1
+    told: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,26 +100,47 @@ class Details:
     curves: Curves | None
 
 
-def results_table(cells: Sequence[Cell]) -> Sheet:
-    """Return a row per cell: label, our error, verdict, and then the rest; columns without a value are left out.
+def results_tables(cells: Sequence[Cell]) -> list[Sheet]:
+    """Return a table per experiment with a row per cell: label, our error, and the rest; empty columns are left out.
 
-    An interval stands below the number that it belongs to.
+    An interval stands below the number that it belongs to. What compares with papers stands beside our error where at
+    least half of the rows have a published value, otherwise at the end. n is left out where no seed is missing.
     """
-    columns = ["variant", "ours (error %)", "verdict", "published (error %)", "ours − published (points)", "why",
-               "n", "data", "familiar (error %)", "per digit (error %)", "parameters", "time per run"]  # fmt: skip
-    rows = [_result(cell, anchor(place)) for place, cell in enumerate(cells)]
-    kept = [k for k in range(len(columns)) if k < 2 or any(row[k].text != MISSING for row in rows)]
-    fixed = 3 if 2 in kept else 2
-    return Sheet("results", [columns[k] for k in kept], [[row[k] for k in kept] for row in rows], fixed=fixed)
+    ours, papers = ["variant", "ours (error %)"], ["verdict", "published (error %)", "ours − published (points)"]
+    more = ["n", "familiar (error %)", "per digit (error %)", "parameters", "time per run"]
+    sheets = []
+    for experiment in dict.fromkeys(cell.experiment for cell in cells):
+        places = [place for place, cell in enumerate(cells) if cell.experiment == experiment]
+        own = [cells[place] for place in places]
+        rows = [dict(zip([*ours, *papers, *more], _result(cells[k], anchor(k)), strict=True)) for k in places]
+        leads = 2 * sum(cell.published is not None for cell in own) >= len(own)
+        columns = [*ours, *papers, *more] if leads else [*ours, *more, *papers]
+        whole = all(len(cell.errors) == cell.planned for cell in own)
+        shown = [
+            name for name in columns
+            if name in ours or (any(row[name].text != MISSING for row in rows) and not (name == "n" and whole))
+        ]  # fmt: skip
+        sheets.append(
+            Sheet(
+                f"results-{experiment}", shown, [[row[name] for name in shown] for row in rows], _data(own[0]),
+                3 if shown[2:3] == papers[:1] else 2, _range(own),
+            )
+        )  # fmt: skip
+    return sheets
 
 
-def contrasts_table(plan: Plan, found: pd.DataFrame) -> Sheet:
-    """Return a row per contrast, from `compare`: its name, the difference, what it shows, and then the rest."""
-    columns = ["contrast", "difference (points)", "error of the first", "P(better)", "p (Holm)", "p (same)", "n",
-               "family"]  # fmt: skip
+def contrasts_tables(plan: Plan, found: pd.DataFrame) -> list[Sheet]:
+    """Return a table per family with a row per contrast, from `compare`: its name, the difference, what it shows."""
+    columns = ["contrast", "difference (points)", "error of the first", "P(better)", "p (Holm)", "p (same)", "n"]
     titles = titles_of(plan)
-    rows = [_contrast(row, titles[row.experiment], family_title(plan, row.family)) for row in found.itertuples()]
-    return Sheet("contrasts", columns, rows, fixed=3)
+    sheets = []
+    for family, own in found.groupby("family", sort=False):
+        rows = [_contrast(row, titles[row.experiment]) for row in own.itertuples()]
+        shown = columns[:-1] if (own["n"] == own["planned"]).all() else columns
+        told = outcomes(list(own.itertuples()))
+        heading = family_title(plan, str(family))
+        sheets.append(Sheet(f"contrasts-{family}", shown, [row[: len(shown)] for row in rows], heading, 3, told))
+    return sheets
 
 
 def sheets_of(table: Table, cells: Sequence[Cell]) -> list[Sheet]:
@@ -170,29 +194,44 @@ def _result(cell: Cell, place: str) -> list[Field]:
     low, high = cell.summary.error_interval
     verdict, published = cell.verdict, cell.published
     familiar, per_digit = (summarise([*values.values()]) for values in (cell.familiar, cell.per_digit))
-    data = [f"{cell.run.data.trained_images:,} training images", *["not the official files"] * bool(cell.unofficial)]
     count, _, lost = count_text(cell).partition(", ")
     compared = verdict.word != "no published value"
-    reasons = verdict.reason.split("; ") if compared and verdict.reason else [MISSING]
     return [
-        Field(cell.label, below=cell.experiment, link=place),
+        Field(cell.label, link=place),
         Field(
             error_text(cell),
             cell.summary.mean,
             "warn" if cell.stuck else "",
             "" if math.isnan(low) else interval_text(low, high),
         ),
-        Field(str(verdict) if compared else MISSING, kind=verdict.word.replace(" ", "-")),
+        Field(
+            str(verdict) if compared else MISSING,
+            kind=verdict.word.replace(" ", "-"),
+            more=verdict.reason.split("; ") if compared and verdict.reason else [],
+        ),
         Field(MISSING) if published is None else Field(str(published), published.error, below=published.paper),
         _difference(verdict.difference, verdict.low, verdict.high),
-        Field(reasons[0], kind="why", more=reasons[1:]),
         Field(count, len(cell.errors), below=lost),
-        Field(cell.run.data.facts.title, kind="data", below=", ".join(data)),
         Field(mean_text(familiar.mean, familiar.std), familiar.mean),
         Field(mean_text(per_digit.mean, per_digit.std), per_digit.mean),
         Field(number_text(cell.parameters, ",.0f"), cell.parameters),
         Field(duration_text(cell.seconds), cell.seconds),
     ]
+
+
+def _data(cell: Cell) -> str:
+    """Say what the networks of an experiment were trained on."""
+    files = ", not the official files" * bool(cell.unofficial)
+    return f"{cell.run.data.facts.title} ({cell.experiment}), {cell.run.data.trained_images:,} training images{files}"
+
+
+def _range(cells: Sequence[Cell]) -> str:
+    """Count the variants, and give the smallest and the largest of their errors."""
+    count = f"{len(cells)} variant{'s' * (len(cells) > 1)}"
+    with_result = [cell for cell in cells if cell.errors]
+    ends = (of(with_result, key=lambda cell: cell.summary.mean) for of in (min, max)) if with_result else ()
+    means = dict.fromkeys(f"{cell.summary.mean:.2f}" for cell in ends)
+    return f"{count}, {' to '.join(means)} %" if means else f"{count}, no result"
 
 
 def _difference(mean: float, low: float, high: float) -> Field:
@@ -204,15 +243,14 @@ def _difference(mean: float, low: float, high: float) -> Field:
     return Field(number(mean, digits_for(low, high)), mean, below=interval_of_difference(low, high))
 
 
-def _contrast(row: Any, title: str, family: str) -> list[Field]:
+def _contrast(row: Any, title: str) -> list[Field]:
     return [
-        Field(row.contrast, below=title),
+        Field(row.contrast, below=f"{title}; {POST_HOC}" if row.post_hoc else title),
         _difference(row.mean, row.low, row.high),
         _shown(row),
         Field(probability_text(row.p_better), row.p_better),
         *(Field(MISSING if math.isnan(p) else p_value(p), p) for p in (row.p_holm, row.p_same)),
         Field(f"{row.n} of {row.planned}", row.n),
-        Field(family, kind="why"),
     ]
 
 

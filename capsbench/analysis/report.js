@@ -32,28 +32,37 @@ const sortBy = (table, column) => {
   table.tBodies[0].append(...rows);
 };
 
-const addFilter = (table) => {
-  const rows = [...table.tBodies[0].rows];
+// One filter for the tables of a group: a row is searched together with the heading of its table.
+const addFilter = (group) => {
+  const rows = [...group.querySelectorAll("table.data tbody tr")];
+  if (rows.length <= 3) return;
+  const sheets = [...group.querySelectorAll(".sheet")];
+  const opened = new Map(sheets.map((sheet) => [sheet, sheet.open]));
   const bar = document.createElement("div");
   bar.className = "filter";
   const input = document.createElement("input");
   input.type = "search";
   input.placeholder = "Filter, for example: em mnist";
-  input.setAttribute("aria-label", "Filter the rows of this table");
+  input.setAttribute("aria-label", "Filter the rows");
   const count = document.createElement("span");
   count.setAttribute("role", "status");
   bar.append(input, count);
   input.addEventListener("input", () => {
     const words = input.value.toLowerCase().replaceAll("−", "-").split(/\s+/).filter(Boolean);
     for (const row of rows) {
-      const shown = [...row.cells].map((cell) => `${cell.innerText} ${cell.textContent}`).join(" ");
+      const heading = row.closest(".sheet").querySelector("summary, h4")?.firstChild.textContent ?? "";
+      const shown = [heading, ...[...row.cells].map((cell) => `${cell.innerText} ${cell.textContent}`)].join(" ");
       const text = shown.toLowerCase().replaceAll("−", "-");
       row.hidden = !words.every((word) => text.includes(word));
+    }
+    for (const sheet of sheets) {
+      sheet.hidden = [...sheet.querySelectorAll("tbody tr")].every((row) => row.hidden);
+      if (sheet.tagName === "DETAILS") sheet.open = words.length ? true : opened.get(sheet);
     }
     const left = rows.filter((row) => !row.hidden).length;
     count.textContent = words.length ? `${left} of ${rows.length} rows` : "";
   });
-  table.parentElement.before(bar);
+  sheets[0].before(bar);
 };
 
 for (const table of document.querySelectorAll("table.data")) {
@@ -65,8 +74,8 @@ for (const table of document.querySelectorAll("table.data")) {
     button.addEventListener("click", () => sortBy(table, column));
     head.append(button);
   });
-  if (table.tBodies[0].rows.length > 3) addFilter(table);
 }
+document.querySelectorAll(".group").forEach(addFilter);
 
 // A link to a cell opens it; browsers that do not do so by themselves need this.
 const openTarget = () => {

@@ -14,7 +14,7 @@ from capsbench.analysis.conclusion import findings, scope
 from capsbench.analysis.contrasts import compare, contrasts_of_begun
 from capsbench.analysis.correct_bits import Correct
 from capsbench.analysis.measures import Measures
-from capsbench.analysis.page import contrasts_table, details_of, plots_of, results_table, sheets_of
+from capsbench.analysis.page import contrasts_tables, details_of, plots_of, results_tables, sheets_of
 from capsbench.analysis.power import in_words
 from capsbench.analysis.tables import Table, build_tables
 from capsbench.analysis.tables.contrasts import contrasts_notes
@@ -58,9 +58,9 @@ def write_report(
         "scope": scope(plan, runs),
         "findings": findings(plan, runs, measures, correct),
         "coverage": _coverage(found, runs),
-        "results": results_table(found),
+        "results": results_tables(found),
         "seeds": in_words(plan, runs),
-        "contrasts": contrasts_table(plan, compared),
+        "contrasts": contrasts_tables(plan, compared),
         "below_contrasts": contrasts_notes(plan, compared) if len(compared) else [],
         "tables": [
             (table, sheets_of(table, found))

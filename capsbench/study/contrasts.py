@@ -33,6 +33,7 @@ class Pair(_InFile):
     b: str = Field(description="another one; the difference is the error of a minus that of b")
     experiment: str | None = Field(None, description="null: every experiment that trains both")
     name: str | None = Field(None, min_length=1, max_length=80, description="what tables and plots call the contrast")
+    post_hoc: bool = Field(False, description="whether it was declared when the errors of both were known")
 
 
 class Axis(_InFile):
@@ -53,13 +54,17 @@ Family = Annotated[
 
 @dataclass(frozen=True)
 class Contrast:
-    """Variant `a` against variant `b` of an experiment. name: given by the study; empty: made from their labels."""
+    """Variant `a` against variant `b` of an experiment.
+
+    name: given by the study; empty: made from their labels. post_hoc: declared when the errors of both were known.
+    """
 
     family: str
     experiment: str
     a: str
     b: str
     name: str = ""
+    post_hoc: bool = False
 
 
 class _Variant(Protocol):
@@ -217,7 +222,7 @@ def _of_pair(
     if not both:
         refuse(path, where, f"no experiment trains both '{pair.a}' and '{pair.b}'")
     for experiment in both if pair.experiment is None else [pair.experiment]:
-        yield Contrast(family, experiment, pair.a, pair.b, pair.name or "")
+        yield Contrast(family, experiment, pair.a, pair.b, pair.name or "", pair.post_hoc)
 
 
 def _refuse_twice(path: Path, where: str, contrasts: Sequence[Contrast]) -> None:

@@ -272,6 +272,7 @@ def test_many_contrasts_are_told_by_family_with_what_came_out_and_how_far(conclu
     declared = "".join(
         f"  {family}:\n" + "".join(f"    - {{a: {name}, b: one}}\n" for name in own) for family, own in families.items()
     )
+    declared = declared.replace("b: one}", "b: one, post_hoc: true}", 9)  # all of the first family, one of the second
     text = FIVE.split("  large:")[0] + declared + "  once:\n    - {a: two, b: one}\n    - {a: one, b: three}\n"
     text += "experiments:" + FIVE.split("experiments:")[1]
     text += "".join(f"  {n}: {{model: capsnet, options: {{conv_channels: {32 + k}}}}}\n" for k, n in enumerate(names))
@@ -286,10 +287,12 @@ def test_many_contrasts_are_told_by_family_with_what_came_out_and_how_far(conclu
         "identical errors in 1, neither of these in 1; "
     )
     means = table.set_index("a")["mean"]
-    assert f"far: higher in 8 (+{means['v0']:.2f} to +{means['v7']:.2f}); near: the same within a tenth in 7" in said[0]
+    assert f"far (post hoc): higher in 8 (+{means['v0']:.2f} to +{means['v7']:.2f}); near (1 of 7 post hoc): " in said[0]
+    assert "near (1 of 7 post hoc): the same within a tenth in 7" in said[0]
     assert "once: identical in 1, not shown to differ in 1" in said[0]
-    assert (
-        said[1] == "The contrasts are corrected (Holm) within each of 3 families (1 of one contrast is not corrected)."
+    assert said[1] == (
+        "The contrasts are corrected (Holm) within each of 3 families (1 of one contrast is not corrected); 9 are post "
+        "hoc: declared when the errors of both were known."
     )
 
 

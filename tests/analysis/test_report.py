@@ -126,13 +126,41 @@ def test_the_verdict_stands_beside_our_number(half_done, page_of):
     heads = [word.strip().replace("\xa0", " ") for word in page.rows[0]]
     assert heads[:3] == ["variant", "ours (error %)", "verdict"]
     row = page.row("capsnet-iterations1")
-    assert row[:3] == ["capsnet-iterations1 digits", "1.50 ± 0.00 [1.50, 1.50]", "not comparable"]  # its own interval
+    assert row[:2] == ["capsnet-iterations1", "1.50 ± 0.00 [1.50, 1.50]"]  # its own interval
     assert "95 % interval" not in heads  # beside a difference it would look like that of the difference
-    assert row[heads.index("why")].startswith("digits is not mnist, and ")
-    assert re.search(r"and (\d+) more", row[heads.index("why")])[1] == str(row[heads.index("why")].count(";") + 1)
+    assert row[2].startswith("not comparable digits is not mnist; ")  # the verdict opens to its reasons
     assert "3 of 3" in page.row("capsnet-iterations1")
     assert "1 of 3 1 diverged" in page.row("capsnet-iterations3")
-    assert page.row("cnn_matched")[:3] == ["cnn_matched digits", "-", "not run"]
+    assert page.row("cnn_matched")[:3] == ["cnn_matched", "-", "not run"]
+    trained = half_done.runs[0].data.trained_images
+    assert page.says(f"handwritten digits of scikit-learn (digits), {trained:,} training images:")
+    assert page.says("3 variants, 1.50 %")
+
+
+def test_columns_that_say_the_same_in_every_row_are_left_out(plan, write_run, page_of):
+    for run in plan.runs:
+        write_run(run, error=5.0 + run.seed / 10)
+    heads = [word.strip().replace("\xa0", " ") for word in page_of(plan).rows[0]]
+    assert heads[:3] == ["variant", "ours (error %)", "verdict"]
+    assert "n" not in heads
+
+
+def test_results_and_contrasts_are_grouped(make_plan, study_text, write_run, page_of):
+    """A table per experiment, and one per family; what papers say stands last where few rows have a published value."""
+    more = "  views: {data: {name: toynorb}}\nvariants:"
+    families = "contrasts:\n  one: [{a: capsnet-iterations3, b: capsnet-iterations1, post_hoc: true}]\n"
+    families += "  two: [{a: capsnet-iterations3, b: cnn_matched, experiment: digits}]\n"
+    plan = make_plan(study_text.replace("\nvariants:", f"\n{more}", 1) + families)
+    for run in plan.runs:
+        write_run(run, error=5.0 + run.seed / 10)
+    page = page_of(plan)
+    heads = [[word.strip().replace("\xa0", " ") for word in row] for row in page.rows if row]
+    digits, views = [row for row in heads if row[:2] == ["variant", "ours (error %)"]]
+    assert digits[2] == "verdict" and "verdict" not in views[:4]
+    assert sum(row[:2] == ["contrast", "difference (points)"] for row in heads) == 2
+    late = [row[0] for row in heads if row[0].startswith("capsnet") and "post hoc" in row[0]]
+    assert len(late) == 2  # of one family, on both data sets
+    assert page.says("Post hoc: the contrast was declared when")
 
 
 def test_coverage_counts_runs_and_published_values(half_done, page_of):

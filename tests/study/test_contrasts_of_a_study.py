@@ -83,6 +83,14 @@ def test_a_pair_is_compared_in_every_experiment_that_trains_both(contrasts_of):
     )
 
 
+def test_a_pair_may_be_declared_late(contrasts_of, path):
+    pair = "{a: cnn, b: caps-iterations3-no_decoder, post_hoc: true}"
+    assert [contrast.post_hoc for contrast in contrasts_of(f"{{f: [{pair}]}}")] == [True]
+    assert "contrasts.f.0.post_hoc" in problem_of(
+        path, "{f: [{a: cnn, b: caps-iterations3-no_decoder, post_hoc: later}]}"
+    )
+
+
 def test_a_pair_may_be_of_two_networks(contrasts_of):
     assert contrasts_of("{size: [{a: cnn, b: caps-iterations3-no_decoder}]}") == (
         Contrast("size", "digits", "cnn", "caps-iterations3-no_decoder"),

@@ -4,7 +4,7 @@ Many contrasts fill a page, with the names on the left of the panels, which stan
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from capsbench.analysis.contrasts import (
+    POST_HOC,
     compare,
     contrasts_of_begun,
     digits_for,
@@ -41,6 +42,7 @@ from capsbench.analysis.plots.style import INK, PAGE, QUIET, styled
 from capsbench.study import Plan
 
 MANY = 25  # contrasts, which below one another would be a strip longer than a page
+MARK_POST_HOC = "‡"
 _MOST_BESIDE = 4  # panels
 _TITLE = 15.0  # letters in an inch
 
@@ -65,6 +67,7 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
     legend = _legend(list(chain(*layouts)))
     panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=legend)
     note = "On the right: mean difference [95 % interval] in points. An arrow: goes on beyond the panel."
+    note += _on_marks(chain(*layouts))
     if many:
         figure, axes = lay_out(panels, left=NAMES_BESIDE, right=NUMBERS_BESIDE, note=note, width=PAGE)
     else:
@@ -109,7 +112,7 @@ def side_by_side(titles: Sequence[str], layouts: Sequence[Sequence[Row]]) -> Fig
     note = (
         "Difference in test error at equal seeds, the first minus the second: left of 0 the first is better. An arrow: "
         "goes on beyond the panel."
-    )
+    ) + _on_marks(chain(*layouts))
     figure, (axes,) = lay_out([panel], len(layouts), left=NAMES_BESIDE, gap=0.12, note=note, width=PAGE)
     draw_beside(axes, layouts)
     for axis, head in zip(axes, heads, strict=True):
@@ -134,7 +137,7 @@ def _row(found: Any) -> Row:
     return Row(
         found.contrast, _in_numbers(found), found.mean, found.low, found.high,
         points=list(found.differences.values()), margin=0.0 if quiet else found.margin,
-        filled=is_shown(found), same=is_same(found), quiet=quiet,
+        filled=is_shown(found), same=is_same(found), quiet=quiet, mark=MARK_POST_HOC if found.post_hoc else "",
     )  # fmt: skip
 
 
@@ -145,6 +148,11 @@ def _in_numbers(row: Any) -> str:
         return str(row.shows).split(" (")[0].split(":")[0].split(";")[0] + seeds
     mean = number(row.mean, digits_for(row.low, row.high))
     return f"{mean} {interval_of_difference(row.low, row.high)}".replace(" ", "\u00a0") + seeds
+
+
+def _on_marks(rows: Iterable[Row]) -> str:
+    marked = any(MARK_POST_HOC in row.mark for row in rows)
+    return f" {MARK_POST_HOC}: {POST_HOC}, declared when both errors were known." if marked else ""
 
 
 def _legend(rows: Sequence[Row]) -> list[Any]:

@@ -6,6 +6,7 @@ left of the stripes, once for all panels that are side by side, and the numbers,
 
 import itertools
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ _USUAL_NUMBERS = 21  # letters; a name makes room for each one more
 NAMES_BESIDE, NUMBERS_BESIDE = 2.85, 1.35  # inches
 _NAME_BESIDE = 56  # letters
 _WIDEST = 2  # rows that reach this many times as far out as all others are cut, with an arrow
+_FAR = 4  # times the median
 _BAND = "0.87"
 SAME = "s"  # the marker of two that are the same within the band
 
@@ -126,7 +128,8 @@ def draw_beside(axes: Sequence[Any], rows: Sequence[Sequence[Row]]) -> None:
 def forest_limits(rows: Sequence[Row]) -> tuple[float, float]:
     """Return the range of a panel: that of all points and intervals, but for a third at most that dwarf the others.
 
-    It holds the narrowest band, if all rows have one. Quiet rows do not widen it, unless all are quiet.
+    A sixth at most is left out, too, where it reaches far beyond the median. The range holds the narrowest band, if all
+    rows have one. Quiet rows do not widen it, unless all are quiet.
     """
     counted = [row for row in rows if row.extent and not row.quiet] or [row for row in rows if row.extent]
     extents = [[0.0, -row.margin, row.margin, *row.extent] for row in counted]
@@ -134,6 +137,9 @@ def forest_limits(rows: Sequence[Row]) -> tuple[float, float]:
     sizes = sorted((max(least, *map(abs, row.extent)) for row in counted), reverse=True)
     far = list(itertools.pairwise(sizes[: len(sizes) // 3 + 1]))
     widest = next((near for out, near in far if out > _WIDEST * near > 0), max(sizes, default=1.0))
+    if sizes:
+        usual = _FAR * statistics.median(sizes)
+        widest = min(widest, sizes[sum(size > usual for size in sizes[: len(sizes) // 6])])
     values = [0.0, *(value for extent in extents for value in extent if abs(value) <= widest)]
     low, high = min(values), max(values)
     margin = 0.06 * (high - low) or 1.0

@@ -16,6 +16,7 @@ from capsbench.analysis.contrasts import (
     number,
     p_value,
     titles_of,
+    told,
 )
 from capsbench.analysis.tables.model import Grid, Row, Table, file_names
 from capsbench.analysis.tables.text import MISSING, precision_lines, probability_text
@@ -57,7 +58,7 @@ def contrast_grids(plan: Plan, contrasts: Sequence[Contrast], table: pd.DataFram
 
 def _row(row: Any, title: str) -> Row:
     numbers = f"{_mean(row)} {_interval(row)}" if not math.isnan(row.low) else _mean(row)
-    name = f"{title}: {row.contrast}" if title else row.contrast
+    name = f"{title}: {told(row)}" if title else told(row)
     count = f"{row.n} of {row.planned}" + (f", {row.at_chance} at chance" if row.at_chance else "")
     return Row((name, numbers, probability_text(row.p_better), _p(row.p_holm), _p(row.p_same), count, row.shows))
 
@@ -82,6 +83,11 @@ def contrasts_notes(plan: Plan, table: pd.DataFrame) -> list[str]:
     planned = dict.fromkeys(contrast.experiment for contrast in plan.contrasts if contrast.family in families)
     later = [titles_of(plan)[name] for name in planned if name not in set(table["experiment"])]
     below = [f"No run was made yet of {', '.join(later)}."] if later else []
+    if table["post_hoc"].any():
+        below.append(
+            "Post hoc: the contrast was declared when the errors of both variants were known; no correction makes up for "
+            "that."
+        )
     if table["dropped"].any():
         below.append("Seeds that were left out: " + ". ".join(_dropped(table, titles_of(plan))) + ".")
         if table["dropped"].str.contains("diverged").any():

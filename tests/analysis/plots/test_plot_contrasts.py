@@ -4,7 +4,7 @@ import pytest
 from matplotlib.markers import CARETLEFT, CARETRIGHT
 
 from capsbench.analysis.plots import plot_contrasts
-from capsbench.analysis.plots.forest import SAME, Row
+from capsbench.analysis.plots.forest import SAME, Row, forest_limits
 from capsbench.analysis.plots.style import INK, QUIET
 
 STUDY = """\
@@ -111,6 +111,21 @@ def test_a_line_that_is_cut_has_its_mean_at_the_edge_and_all_others_their_interv
     assert "+15.13" in texts_of(axis)
     assert any(x == pytest.approx([3.0333], abs=1e-3) for x in marks(axis, "D"))
     assert high > 3.25
+
+
+@pytest.mark.parametrize(("far", "most"), [((40.0,), 22.0), ((40.0, 30.0), 32.0)])
+def test_a_few_rows_far_beyond_the_median_do_not_squeeze_the_others(far, most):
+    """One row in six at most, even where the next one is more than half as far out."""
+    sizes = [*far, 21.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0]
+    low, high = forest_limits([Row("r", mean=size, low=size - 0.1, high=size) for size in sizes])
+    assert low < 0 < 2.0 < high <= most * 1.06
+
+
+def test_a_contrast_declared_when_its_errors_were_known_is_marked(drawn):
+    figure = drawn("{f: [{a: capsnet-iterations2, b: capsnet-iterations1, post_hoc: true}]}")
+    assert "‡" in texts_of(figure.axes[0])
+    assert any("‡: post hoc" in text.get_text() for text in figure.texts)
+    assert not any("‡" in text.get_text() for text in drawn().texts)
 
 
 def test_variants_at_chance_are_grey_and_do_not_widen_the_panel(drawn):

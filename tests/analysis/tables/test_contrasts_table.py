@@ -1,5 +1,6 @@
 """The files of the table of contrasts: numbers, what was shown and on what, and a study that has not run."""
 
+import re
 from csv import DictReader
 
 import pandas as pd
@@ -59,6 +60,21 @@ def test_markdown_says_what_was_shown_and_on_what(written):
     ):  # fmt: skip
         assert fact in below
     assert "MNIST in the place" not in below
+
+
+def test_a_contrast_declared_when_its_errors_were_known_is_called_post_hoc(make_plan, write_run, results):
+    pairs = [
+        f"{{a: capsnet-iterations{n}, b: capsnet-iterations1, post_hoc: {flag}}}"
+        for n, flag in ((2, "true"), (3, "false"))
+    ]
+    plan = make_plan(FIVE + f"contrasts: {{f: [{', '.join(pairs)}]}}\n")
+    for run in plan.runs:
+        write_run(run, error=1.0 + run.seed)
+    csv, md, _ = write_table(contrasts_table(plan, collect(plan, results)), results / "tables")
+    assert list(pd.read_csv(csv)["post_hoc"]) == [True, False]
+    text = re.sub(" +", " ", md.read_text())
+    assert "iterations 2 against 1 (post hoc) |" in text and "iterations 3 against 1 |" in text
+    assert "Post hoc: the contrast was declared when" in text
 
 
 def test_latex_has_six_columns_and_is_escaped(written):
