@@ -85,8 +85,8 @@ def contrasts_notes(plan: Plan, table: pd.DataFrame) -> list[str]:
     below = [f"No run was made yet of {', '.join(later)}."] if later else []
     if table["post_hoc"].any():
         below.append(
-            "Post hoc: the contrast was declared when the errors of both variants were known; no correction makes up for "
-            "that."
+            "Post hoc: the contrast was declared when the errors of both variants were known, for which no correction "
+            "makes up."
         )
     if table["dropped"].any():
         below.append("Seeds that were left out: " + ". ".join(_dropped(table, titles_of(plan))) + ".")
