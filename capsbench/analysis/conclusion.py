@@ -216,7 +216,7 @@ def scope(plan: Plan, runs: pd.DataFrame) -> str:
     seeds = len({run.seed for run in plan.runs})
     return (
         f"{'; '.join(parts)}; {count_in_words(seeds)} seed{'s' * (seeds != 1)}. Intervals are over seeds: "
-        f"{not_in_intervals(plan)}; those of claims on drawn pairs or on attacked images hold that draw."
+        f"{not_in_intervals(plan)}."
     )
 
 
