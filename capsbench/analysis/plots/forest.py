@@ -128,18 +128,20 @@ def draw_beside(axes: Sequence[Any], rows: Sequence[Sequence[Row]]) -> None:
 def forest_limits(rows: Sequence[Row]) -> tuple[float, float]:
     """Return the range of a panel: that of all points and intervals, but for a third at most that dwarf the others.
 
-    A sixth at most is left out, too, where it reaches far beyond the median. The range holds the narrowest band, if all
-    rows have one. Quiet rows do not widen it, unless all are quiet.
+    A sixth at most is left out, too, where its means lie far beyond the median of what rows reach. The range holds the
+    narrowest band, if all rows have one. Quiet rows do not widen it, unless all are quiet.
     """
     counted = [row for row in rows if row.extent and not row.quiet] or [row for row in rows if row.extent]
     extents = [[0.0, -row.margin, row.margin, *row.extent] for row in counted]
     least = min((row.margin for row in counted), default=0.0)
-    sizes = sorted((max(least, *map(abs, row.extent)) for row in counted), reverse=True)
+    reached = sorted(((max(least, *map(abs, row.extent)), abs(row.mean)) for row in counted), reverse=True)
+    sizes = [size for size, _ in reached]
     far = list(itertools.pairwise(sizes[: len(sizes) // 3 + 1]))
     widest = next((near for out, near in far if out > _WIDEST * near > 0), max(sizes, default=1.0))
     if sizes:
         usual = _FAR * statistics.median(sizes)
-        widest = min(widest, sizes[sum(size > usual for size in sizes[: len(sizes) // 6])])
+        near_enough = (size for size, mean in reached[: len(sizes) // 6] if not mean > usual)
+        widest = min(widest, next(near_enough, sizes[len(sizes) // 6]))
     values = [0.0, *(value for extent in extents for value in extent if abs(value) <= widest)]
     low, high = min(values), max(values)
     margin = 0.06 * (high - low) or 1.0
