@@ -31,7 +31,7 @@ def fit(reference: Path, study: str, *families: str) -> str:
         ValueError: the study has no such family.
     """
     compared = chosen(reference, study, families).to_dict("records")
-    runs = _errors(reference, study)
+    runs = errors_of(reference, study)
     cells = [{part: _text(_difference(runs, row, part)) for part in PARTS} for row in compared]
     parts = [part for part in PARTS if any(cell[part] for cell in cells)]
     rows = [["error of the first minus that of the second", "data", *(PARTS[part] for part in parts)]]
@@ -53,7 +53,7 @@ def on_validation_images(reference: Path, study: str) -> pd.DataFrame:
         Rows as those of contrasts.csv. None was declared, so `p_holm` is not corrected; `differences` by seed are
         left out, and "the same" is not tested.
     """
-    runs, rows = _errors(reference, study), []
+    runs, rows = errors_of(reference, study), []
     for row in read_contrasts(reference, study).to_dict("records"):
         found = _difference(runs, row, "validation")
         if found.n >= FEWEST:
@@ -62,7 +62,7 @@ def on_validation_images(reference: Path, study: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _errors(reference: Path, study: str) -> pd.DataFrame:
+def errors_of(reference: Path, study: str) -> pd.DataFrame:
     """Return the runs of a study with their errors in %, a column for each part."""
     runs, last = read_runs(reference, study), last_epochs(reference, study)
     ended = {run["key"]: last[run["key"]] if run["status"] == "ok" else {} for run in runs.to_dict("records")}

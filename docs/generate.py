@@ -26,6 +26,7 @@ from first_steps import first_steps
 from fitted import fit
 from prose import intervals, unfounded
 from pydantic import BaseModel
+from spreads import spreads
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(
@@ -232,6 +233,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "contrasts_note": contrasts_note,
     "effects": effects,
     "fit": fit,
+    "spreads": spreads,
     "answers": answers,
     "at_test": at_test,
     "claimed": claimed,

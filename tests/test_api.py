@@ -134,6 +134,8 @@ def test_a_run_is_found_by_its_study_and_its_key(project):
         capsbench.load_run("quick", f"{KEY}0")
     with pytest.raises(InputError, match="quack: no runs here, nor in results/quack"):
         capsbench.load_run("quack", KEY)
+    with pytest.raises(InputError, match=rf"a study; name one of its runs, load_run\('quick', RUN\): .*{KEY}"):
+        capsbench.load_run("quick")
 
 
 @pytest.mark.parametrize("experiment", ["digits", "pairs"])

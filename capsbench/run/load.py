@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _IDENTITY = ("study", "experiment", "variant", "label", "seed")
+_MOST_KEYS = 12  # that a message names
 _TRAINING = ("parameters", "epochs", "seconds", "started", "commit")
 
 
@@ -162,6 +163,8 @@ def load_run(path: str | PathLike[str], run: str | None = None) -> LoadedRun:
     folder = RunFolder(path)
     record = folder.read_record()
     if record is None:
+        if run is None and (runs := _runs_of(path)) is not None:
+            raise InputError(f"{path}: a study; name one of its runs, load_run('{path}', RUN): {_named(_keys(runs))}")
         raise InputError(f"{path}: no run here (no run.yaml); runs are in results/STUDY/runs/EXPERIMENT/VARIANT/seedN")
     if record["status"] not in FINISHED:
         problem = f" ({record['problem']})" if record.get("problem") else ""
@@ -171,15 +174,29 @@ def load_run(path: str | PathLike[str], run: str | None = None) -> LoadedRun:
 
 def _run_of_study(study: Path, run: str) -> Path:
     """Return the folder of a run below results/STUDY, or below STUDY in results/ of the working folder."""
-    runs = next((root / "runs" for root in (study, "results" / study) if (root / "runs").is_dir()), None)
+    runs = _runs_of(study)
     if runs is None:
         raise InputError(f"{study}: no runs here, nor in {'results' / study}")
     if not (runs / run / "run.yaml").is_file():
-        keys = [path.parent.relative_to(runs).as_posix() for path in sorted(runs.glob("*/*/*/run.yaml"))]
+        keys = _keys(runs)
         near = difflib.get_close_matches(run, keys, n=1) or keys[:1]
         hint = f"; there is {near[0]}" if near else ""
         raise InputError(f"{runs}: no run '{run}'{hint}")
     return runs / run
+
+
+def _runs_of(study: Path) -> Path | None:
+    """Return the folder with the runs of a study, below it or below its name in results/ of the working folder."""
+    return next((root / "runs" for root in (study, "results" / study) if (root / "runs").is_dir()), None)
+
+
+def _keys(runs: Path) -> list[str]:
+    return [path.parent.relative_to(runs).as_posix() for path in sorted(runs.glob("*/*/*/run.yaml"))]
+
+
+def _named(keys: list[str]) -> str:
+    rest = len(keys) - _MOST_KEYS
+    return ", ".join(keys[:_MOST_KEYS]) + (f" and {rest} more" if rest > 0 else "") if keys else "it has none"
 
 
 def read_results(path: str | PathLike[str]) -> "pd.DataFrame":

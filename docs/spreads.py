@@ -1,0 +1,77 @@
+"""Networks whose seeds differ by points, all of a study, with what is known of each. Used by docs/generate.py."""
+
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pandas as pd
+from findings import data_title, table
+from fitted import errors_of
+from scipy.stats import pearsonr
+
+FAR = 5.0  # points of test error between two seeds, from which on a network is listed
+SIGNIFICANT = 0.05  # p of the correlation between the errors in training and in the test
+_ONE_TEMPERATURE = "[one temperature](surprises.md#em-routing-with-one-temperature-or-a-variance-floor-of-001)"
+_FLOOR = "[variance floor](surprises.md#em-routing-with-one-temperature-or-a-variance-floor-of-001)"
+_LOST = "[lost classes](surprises.md#em-routing-that-loses-classes)"
+_SLOW = "[learns slowly](surprises.md#networks-that-learn-slowly)"
+_ONCE = "[one iteration](surprises.md#em-routing-with-one-iteration)"
+_LENGTH = "[closer after 30 epochs](surprises.md#seeds-that-differ-by-points)"
+REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the first that fits
+    "*/em_annealing-*": _ONE_TEMPERATURE,
+    "diagnostics/digits/em_constant": _ONE_TEMPERATURE,
+    "*/em_variance_floor-variance_floor0.01": _FLOOR,
+    "diagnostics/digits/em_*floor": _FLOOR,
+    "ablations/*/em_rate": _LOST,
+    "ablations/*/em-iterations[35]": _LOST,
+    "ablations/*/em_margin": _LOST,
+    "ablations/*/em_temperature-*0.002": _LOST,
+    "ablations/*/em_variance_floor-variance_floor1e-06": _LOST,
+    "diagnostics/digits/em_f*": _LOST,
+    "diagnostics/mnist-short/em_*": _LOST,
+    "lost/mnist/em": _LOST,
+    "cpu/affnist-generated/capsnet_em_twice": "[lost classes](surprises.md#affine-digits)",
+    "claims/affdigits/capsnet_*": "follows the CNN, at whose familiar error it is stopped",
+    "*/multimnist/cnn_matched_decoder": "[closer where the rate falls](surprises.md#multimnist)",
+    "fair/smallnorb/dynamic_decay": "[closer where the rate falls](surprises.md#multimnist)",
+    "*/self_squashed*": _LOST,
+    "diagnostics/mnist-fair/squashed*": _LOST,
+    "*/transform-shared": _SLOW,
+    "diagnostics/digits/shared": _SLOW,
+    "*/vit_small": _SLOW,
+    "*/multimnist/resnet20": "[batch norm's running statistics](surprises.md#multimnist)",
+    "diagnostics/mnist/em_once_larg*": _ONCE,
+    "diagnostics/mnist/sparse_normalised": "[learns slowly](surprises.md#sparse-and-self-routing)",
+    "diagnostics/multimnist/em_pairs_zero": "[at chance](surprises.md#where-the-betas-start)",
+    "diagnostics/smallnorb/bayes_bounded": "[one seed at chance](surprises.md#variational-bayes-on-smallnorb)",
+    "*-first-steps/*": "ten steps of training",
+    "*/smallnorb/capsnet_em*-iterations1": _ONCE,
+    "*/smallnorb*/capsnet_em-iterations[23]": _LENGTH,
+    "*/smallnorb*/capsnet_em_decoder-iterations[23]": _LENGTH,
+    "diagnostics/smallnorb-draw/*": "[images of seed 4 for all](surprises.md#seeds-that-differ-by-points)",
+    "*/smallnorb*/capsnet_spread": _LENGTH,
+    "*/smallnorb*/capsnet_cross_entropy": _LENGTH,
+    "*/smallnorb*/matrix_capsnet": _LENGTH,
+    "*/smallnorb*/uniform_as_self": _LENGTH,
+}
+
+
+def spreads(reference: Path, study: str) -> str:
+    """Return the networks of a study with two seeds `FAR` points apart: errors in training and in the test, and why."""
+    runs = errors_of(reference, study)
+    runs = runs[runs["status"] == "ok"].sort_values("seed", kind="stable")
+    rows = [["data", "variant", "test error % by seed (largest minus smallest)", "in training", "r", "what is known"]]
+    for (experiment, variant), own in runs.groupby(["experiment", "variant"], sort=False):
+        spread = own["test"].max() - own["test"].min()
+        if spread >= FAR:
+            alike = pearsonr(own["test"], own["train"])
+            known = next((why for what, why in REASONS.items() if fnmatch(f"{study}/{experiment}/{variant}", what)), "")
+            rows.append([
+                data_title(runs, str(experiment)), f"`{variant}`", f"{_listed(own['test'])} ({spread:.1f})",
+                _listed(own["train"]), f"{alike.statistic:.2f}".replace("-", "−"),
+                known or ("as in training" if alike.pvalue < SIGNIFICANT else "not explained"),
+            ])  # fmt: skip
+    return table(rows) if len(rows) > 1 else f"No two seeds of a network of `{study}` are {FAR:g} points apart."
+
+
+def _listed(errors: "pd.Series[float]") -> str:
+    return ", ".join(f"{error:.1f}" for error in errors)
