@@ -23,8 +23,10 @@ from capsbench.analysis.contrasts import (
     excludes_zero,
     family_title,
     interval_of_difference,
+    is_identical,
     is_same,
     is_shown,
+    margin_text,
     not_in_intervals,
     number,
     p_value,
@@ -136,13 +138,13 @@ def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]
     lines = []
     for family in dict.fromkeys(row.family for row in rows):
         own = [row for row in rows if row.family == family]
-        lines.append(f"{family_title(plan, family)}{_post_hoc(own)}: {outcomes(own)}")
+        lines.append(f"{family_title(plan, family)}{post_hoc_share(own)}: {outcomes(own)}")
     yield _listed(heading, lines, "families", MOST_FAMILIES, where)
     corrected = _correction(rows)
     if zero := sum(excludes_zero(row) for row in _kept(rows, _is_open)):
         corrected += f", which leaves {zero} that are not shown though their interval leaves out zero"
     if late := sum(row.post_hoc for row in rows):
-        corrected += f"; {late} are {POST_HOC}: declared when the errors of both were known"
+        corrected += f"; {late} {'is' if late == 1 else 'are'} {POST_HOC}: declared when the errors of both were known"
     yield Finding(f"The contrasts are {corrected}")
 
 
@@ -156,7 +158,7 @@ def outcomes(rows: Sequence[Any]) -> str:
     return ", ".join([*told, *_too_few(rows)])
 
 
-def _post_hoc(rows: Sequence[Any]) -> str:
+def post_hoc_share(rows: Sequence[Any]) -> str:
     """Say how many contrasts of a family are post hoc, in brackets; nothing where none is."""
     late = sum(row.post_hoc for row in rows)
     return "" if not late else f" ({POST_HOC})" if late == len(rows) else f" ({late} of {len(rows)} {POST_HOC})"
@@ -175,10 +177,6 @@ def _at_chance(row: Any) -> bool:
     return bool(row.at_chance)
 
 
-def _is_identical(row: Any) -> bool:
-    return bool(row.mean == 0 and row.std == 0)
-
-
 def _is_open(row: Any) -> bool:
     return not (row.at_chance or is_shown(row) or is_same(row))
 
@@ -186,9 +184,9 @@ def _is_open(row: Any) -> bool:
 _OUTCOMES: dict[str, Callable[[Any], bool]] = {  # what became of a contrast with enough seeds: one of these
     "higher": lambda row: is_shown(row) and row.mean > 0,
     "lower": lambda row: is_shown(row) and row.mean < 0,
-    "the same within a tenth": lambda row: is_same(row) and not _is_identical(row),
-    "identical": lambda row: _is_identical(row) and not row.at_chance,
-    "not shown to differ": lambda row: _is_open(row) and not _is_identical(row),
+    "the same within a tenth": lambda row: is_same(row) and not is_identical(row),
+    "identical": lambda row: is_identical(row) and not row.at_chance,
+    "not shown to differ": lambda row: _is_open(row) and not is_identical(row),
     "at chance in some seeds": _at_chance,
 }
 _IN_ALL = {
@@ -223,6 +221,8 @@ def scope(plan: Plan, runs: pd.DataFrame) -> str:
 def _trained_on(plan: Plan, runs: pd.DataFrame, experiment: str) -> str:
     here = [run for run in plan.runs if run.experiment == experiment]
     facts = [f"{_range(run.data.trained_images for run in here)} training images"]
+    pairs = [run.data.options.train_pairs for run in here if hasattr(run.data.options, "train_pairs")]
+    facts += [f"{_range(pairs)} pairs per epoch"] if pairs else []
     lengths = {name: [getattr(run.training, name) or 0 for run in here] for name in ("epochs", "steps")}
     facts += [
         f"{_range(filter(None, of))} {name if max(of) > 1 else name[:-1]}" for name, of in lengths.items() if any(of)
@@ -339,6 +339,10 @@ def _claim(result: ClaimResult, titles: Mapping[str, str] | None = None) -> str:
     size = "" if claim.difference is None else f", in the paper {number(claim.difference, None)}"
     unit = "" if claim.difference is None else " % of the second" if claim.unit == "percent" else " points"
     text += f"; here the difference in error is {ours}{size}{unit}"
+    if found["sampling_error"]:
+        text += ", in an interval that holds the draw of the test items too"
+    if not math.isnan(found["margin"]):
+        text += f", held against a margin of {margin_text(found['margin'])} points without a correction"
     return f"{text}; {result.reason}" if result.verdict == "undecided" and result.reason else text
 
 

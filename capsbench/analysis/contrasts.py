@@ -92,6 +92,11 @@ def is_same(row: Any) -> bool:
     return bool(row.p_same < SIGNIFICANT) and not row.at_chance and not is_shown(row)
 
 
+def is_identical(row: Any) -> bool:
+    """Tell whether both sides of a row of `compare` have the same error in every seed."""
+    return bool(row.mean == 0 and row.std == 0)
+
+
 def told(row: Any) -> str:
     """Name the contrast of a row of `compare`, and say so if it is post hoc."""
     return f"{row.contrast} ({POST_HOC})" if row.post_hoc else str(row.contrast)

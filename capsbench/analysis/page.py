@@ -12,13 +12,14 @@ import pandas as pd
 import yaml
 
 from capsbench.analysis.cells import Cell
-from capsbench.analysis.conclusion import outcomes
+from capsbench.analysis.conclusion import outcomes, post_hoc_share
 from capsbench.analysis.contrasts import (
     POST_HOC,
     at_chance_text,
     digits_for,
     family_title,
     interval_of_difference,
+    is_identical,
     is_same,
     is_shown,
     margin_text,
@@ -138,7 +139,7 @@ def contrasts_tables(plan: Plan, found: pd.DataFrame) -> list[Sheet]:
         rows = [_contrast(row, titles[row.experiment]) for row in own.itertuples()]
         shown = columns[:-1] if (own["n"] == own["planned"]).all() else columns
         told = outcomes(list(own.itertuples()))
-        heading = family_title(plan, str(family))
+        heading = family_title(plan, str(family)) + post_hoc_share(list(own.itertuples()))
         sheets.append(Sheet(f"contrasts-{family}", shown, [row[: len(shown)] for row in rows], heading, 3, told))
     return sheets
 
@@ -221,8 +222,10 @@ def _result(cell: Cell, place: str) -> list[Field]:
 
 def _data(cell: Cell) -> str:
     """Say what the networks of an experiment were trained on."""
+    data = cell.run.data
+    pairs = f", {data.options.train_pairs:,} pairs per epoch" if hasattr(data.options, "train_pairs") else ""
     files = ", not the official files" * bool(cell.unofficial)
-    return f"{cell.run.data.facts.title} ({cell.experiment}), {cell.run.data.trained_images:,} training images{files}"
+    return f"{data.facts.title} ({cell.experiment}), {data.trained_images:,} training images{pairs}{files}"
 
 
 def _range(cells: Sequence[Cell]) -> str:
@@ -257,6 +260,8 @@ def _contrast(row: Any, title: str) -> list[Field]:
 def _shown(row: Any) -> Field:
     if row.at_chance and row.n >= FEWEST:
         return Field(at_chance_text(row), kind="undecided")
+    if is_identical(row):
+        return Field("identical", kind="same")
     if is_shown(row):
         return Field("lower", kind="better") if row.mean < 0 else Field("higher", kind="worse")
     if is_same(row):

@@ -38,7 +38,7 @@ def listed(monkeypatch):
 def test_networks_whose_seeds_are_far_apart_are_listed_and_no_others(listed):
     near, far = [1.0, 2.0, 5.9, 3.0, 4.0], [1.0, 2.0, 6.0, 3.0, 4.0]
     (row,) = listed(a=(near, near), b=([2.0, 1.0, 3.0, 2.0, 1.0], far))
-    assert row.startswith("| digits | `b` | 1.0, 2.0, 6.0, 3.0, 4.0 (5.0) | 2.0, 1.0, 3.0, 2.0, 1.0 | 0.50 | ")
+    assert row.startswith("| digits | `b` | 1.0, 2.0, 6.0, 3.0, 4.0 (5.0) | 2.0, 1.0, 3.0, 2.0, 1.0 | 0.497 | ")
     assert listed(a=(near, near)) == []
 
 

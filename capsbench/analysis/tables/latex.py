@@ -14,7 +14,8 @@ from capsbench.analysis.tables.text import MISSING, with_minus_signs
 _SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
     "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$",
-    "†": r"$\dagger$", "‡": r"$\ddagger$", "−": "$-$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "|": r"$|$",
+    "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}",
+    "−": "$-$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "|": r"$|$",
     "µ": r"$\mu$", "→": r"$\to$", "²": "$^2$", "√": r"$\sqrt{}$", "°": r"$^\circ$", "…": r"\dots{}", '"': "''",
     "\u00a0": "~", "“": "``", "”": "''", "’": "'", "–": "--",
 }  # fmt: skip

@@ -159,7 +159,7 @@ class Notes:
 
     def _dagger(self, lines: tuple[str, ...]) -> str:
         if lines not in self.files:
-            marks = (mark * times for times in itertools.count(1) for mark in "†‡")
+            marks = (mark * times for times in itertools.count(1) for mark in "§¶")
             self.files[lines] = next(itertools.islice(marks, len(self.files), None))
         return self.files[lines]
 

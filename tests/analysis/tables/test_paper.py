@@ -288,18 +288,18 @@ def test_runs_at_chance_are_counted_and_a_note_says_what_their_routing_did(plan,
     assert "seed 0" not in note
 
 
-def test_unofficial_files_have_a_dagger_and_are_named_once(make_plan, write_run, made):
+def test_unofficial_files_have_a_mark_and_are_named_once(make_plan, write_run, made):
     lines = ("copy: train.mat: md5 12, the official file has 34", "copy: test.mat: md5 5, not 6")
     plan = make_plan(FULL + "  cnn: {model: cnn_sabour_mnist}\n")
     for run in plan.runs:
         write_run(run, error=0.25, unofficial=lines if run.variant == "capsnet" else lines[1:])
     table = made("sabour-table1", plan)
     text = text_of(table)
-    assert (text["MNIST (error %)"].iloc[4], text["MNIST (error %)"].iloc[0]) == ("0.25 ± 0.00‡", "0.25 ± 0.00†")
+    assert (text["MNIST (error %)"].iloc[4], text["MNIST (error %)"].iloc[0]) == ("0.25 ± 0.00¶", "0.25 ± 0.00§")
     assert text["verdict"].iloc[4].startswith("not comparable (")
-    assert [note for note in table.notes if note[0] in "†‡"] == [
-        "† not the official files (runs.csv has their checksums): copy: test.mat.",
-        "‡ not the official files (runs.csv has their checksums): copy: train.mat, test.mat.",
+    assert [note for note in table.notes if note[0] in "§¶"] == [
+        "§ not the official files (runs.csv has their checksums): copy: test.mat.",
+        "¶ not the official files (runs.csv has their checksums): copy: train.mat, test.mat.",
     ]
     assert ours_of(table.numbers)["unofficial"].iloc[0] == "; ".join(lines)
 
