@@ -154,7 +154,7 @@ QUESTIONS = (
         "MultiMNIST is undecided. On smallNORB it is behind as its authors have it, and ahead with batch norm and "
         "ReLU, tried when that was known. The self-routing CapsNet, a network of its own, is ahead on smallNORB of a "
         "ResNet-20 as wide as its features. DeepCaps is behind the first ResNet-20 on MNIST and affine "
-        "digits (contrasts declared when the errors were known).",
+        "digits (‡).",
         "Efficient-CapsNet, with four to five times the multiply-adds, has an error {efficient@mnist<} points lower on "
         "MNIST. As its authors have it, its error is {efficient@smallnorb>} points higher on smallNORB; with batch "
         "norm and ReLU, tried after that, it is {relu@smallnorb<} lower. On affine digits it is "
