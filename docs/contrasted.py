@@ -101,7 +101,7 @@ def is_same(row: Any) -> bool:
 
 def is_post_hoc(row: Any) -> bool:
     """Tell whether a row was declared when the errors of both were known; a row that was not declared is not."""
-    return row.get("post_hoc") in (True, "True")
+    return bool(row.get("post_hoc") == 1)  # nan where rows were never declared
 
 
 def is_uncorrected(row: Any) -> bool:

@@ -97,11 +97,6 @@ def is_identical(row: Any) -> bool:
     return bool(row.mean == 0 and row.std == 0)
 
 
-def told(row: Any) -> str:
-    """Name the contrast of a row of `compare`, and say so if it is post hoc."""
-    return f"{row.contrast} ({POST_HOC})" if row.post_hoc else str(row.contrast)
-
-
 def excludes_zero(row: Any) -> bool:
     """Tell whether zero lies outside the interval of a row; False where there is none."""
     return bool(row.low > 0 or row.high < 0)

@@ -161,7 +161,7 @@ def _coverage(found: list[Cell], runs: pd.DataFrame) -> dict[str, str]:
         "runs": ", ".join(f"{number} {status}" for status, number in statuses.items()),
         "variants with a result": f"{sum(bool(cell.errors) for cell in found)} of {len(found)}",
         "beside a published value": f"{sum(bool(cell.errors) for cell in beside)} of {len(beside)}",
-        "decided against it": f"{len(judged)} of {len(beside)}",
+        "with a decided verdict": f"{len(judged)} of {len(beside)}",
     }
 
 

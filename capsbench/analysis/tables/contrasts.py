@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from capsbench.analysis.contrasts import (
+    POST_HOC,
     compare,
     contrasts_of_begun,
     digits_for,
@@ -16,7 +17,6 @@ from capsbench.analysis.contrasts import (
     number,
     p_value,
     titles_of,
-    told,
 )
 from capsbench.analysis.tables.model import Grid, Row, Table, file_names
 from capsbench.analysis.tables.text import MISSING, precision_lines, probability_text
@@ -58,7 +58,7 @@ def contrast_grids(plan: Plan, contrasts: Sequence[Contrast], table: pd.DataFram
 
 def _row(row: Any, title: str) -> Row:
     numbers = f"{_mean(row)} {_interval(row)}" if not math.isnan(row.low) else _mean(row)
-    name = f"{title}: {told(row)}" if title else told(row)
+    name = (f"{title}: " if title else "") + row.contrast + (f" ({POST_HOC})" if row.post_hoc else "")
     count = f"{row.n} of {row.planned}" + (f", {row.at_chance} at chance" if row.at_chance else "")
     return Row((name, numbers, probability_text(row.p_better), _p(row.p_holm), _p(row.p_same), count, row.shows))
 
@@ -85,8 +85,8 @@ def contrasts_notes(plan: Plan, table: pd.DataFrame) -> list[str]:
     below = [f"No run was made yet of {', '.join(later)}."] if later else []
     if table["post_hoc"].any():
         below.append(
-            "Post hoc: the contrast was declared when the errors of both variants were known, for which no correction "
-            "makes up."
+            "Post hoc: the contrast was declared when the errors of both variants were known. No correction accounts "
+            "for such a choice."
         )
     if table["dropped"].any():
         below.append("Seeds that were left out: " + ". ".join(_dropped(table, titles_of(plan))) + ".")

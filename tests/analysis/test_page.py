@@ -1,0 +1,27 @@
+"""Plots as the page embeds them."""
+
+import io
+from base64 import b64decode
+
+from capsbench.analysis.page import plots_of
+
+
+def test_large_plots_are_drawn_as_on_a_screen_before_any_is_left_out(tmp_path):
+    import numpy as np
+    from PIL import Image
+
+    grey = np.repeat(np.random.default_rng(0).integers(0, 256, (600, 2800, 1), dtype=np.uint8), 3, axis=2)
+    grey[20:60, 20:60] = (0, 114, 178)  # a marker: few pixels, and a colour of its own
+    for name in ("contrasts", "error_by_variant"):
+        Image.fromarray(grey).save(tmp_path / f"{name}.png")
+    names, whole = ["contrasts", "error_by_variant"], (tmp_path / "contrasts.png").stat().st_size
+
+    def shown(most_bytes):
+        addresses = [plot.data for plot in plots_of(tmp_path, names, most_bytes)]
+        return [Image.open(io.BytesIO(b64decode(data.split(",")[1]))) if data else None for data in addresses]
+
+    assert [image.width for image in shown(3 * whole)] == [2800, 2800]
+    small = shown(whole // 4)
+    assert [image.width for image in small] == [1400, 1400]
+    assert np.abs(np.array(small[0].convert("RGB"))[20, 20].astype(int) - (0, 114, 178)).max() < 12
+    assert [image is None for image in shown(whole // 10)] == [False, True]  # the last is left out first
