@@ -105,7 +105,7 @@ def results_tables(cells: Sequence[Cell]) -> list[Sheet]:
     """Return a table per experiment with a row per cell: label, our error, and the rest; empty columns are left out.
 
     An interval stands below the number that it belongs to. What compares with papers stands beside our error where at
-    least half of the rows have a published value, otherwise at the end. n is left out where no seed is missing.
+    least half of the rows have a published value, otherwise at the end. n is left out where no seed is missing or stuck at chance.
     """
     ours, papers = ["variant", "ours (error %)"], ["verdict", "published (error %)", "ours − published (points)"]
     more = ["n", "familiar (error %)", "per digit (error %)", "parameters", "time per run"]
@@ -116,7 +116,7 @@ def results_tables(cells: Sequence[Cell]) -> list[Sheet]:
         rows = [dict(zip([*ours, *papers, *more], _result(cells[k], anchor(k)), strict=True)) for k in places]
         leads = 2 * sum(cell.published is not None for cell in own) >= len(own)
         columns = [*ours, *papers, *more] if leads else [*ours, *more, *papers]
-        whole = all(len(cell.errors) == cell.planned for cell in own)
+        whole = all(len(cell.errors) == cell.planned and not cell.stuck for cell in own)
         shown = [
             name for name in columns
             if name in ours or (any(row[name].text != MISSING for row in rows) and not (name == "n" and whole))

@@ -141,6 +141,8 @@ def test_columns_that_say_the_same_in_every_row_are_left_out(plan, write_run, pa
     heads = [word.strip().replace("\xa0", " ") for word in page_of(plan).rows[0]]
     assert heads[:3] == ["variant", "ours (error %)", "verdict"]
     assert "n" not in heads
+    write_run(plan.runs[0], error=90.0, stuck_at_chance=True, diagnostics=[])
+    assert "3 of 3 1 stuck at chance" in page_of(plan).row("capsnet-iterations1")  # whole, and not sound
 
 
 def test_results_and_contrasts_are_grouped(make_plan, study_text, write_run, page_of):
