@@ -105,7 +105,8 @@ def results_tables(cells: Sequence[Cell]) -> list[Sheet]:
     """Return a table per experiment with a row per cell: label, our error, and the rest; empty columns are left out.
 
     An interval stands below the number that it belongs to. What compares with papers stands beside our error where at
-    least half of the rows have a published value, otherwise at the end. n is left out where no seed is missing or stuck at chance.
+    least half of the rows have a published value, otherwise at the end. n is left out where no seed is missing or stuck
+    at chance.
     """
     ours, papers = ["variant", "ours (error %)"], ["verdict", "published (error %)", "ours − published (points)"]
     more = ["n", "familiar (error %)", "per digit (error %)", "parameters", "time per run"]
