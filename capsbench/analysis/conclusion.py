@@ -50,13 +50,15 @@ _DIRECTION = {"supported": "supported in its direction", "contradicted": "contra
 class Finding:
     """One sentence. heading: what its items have in common. more: what is not listed, empty where all is.
 
-    short: the items are a few words each, and need no line of their own.
+    short: the items are a few words each, and need no line of their own. behind: lines per item that a page shows at a
+    click on it, and no text has.
     """
 
     heading: str
     items: tuple[str, ...] = ()
     more: str = ""
     short: bool = False
+    behind: tuple[Sequence[str], ...] = ()
 
     def __str__(self) -> str:
         """Return the sentence."""
@@ -135,11 +137,12 @@ def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]
     parts += [f"{words} in {counts[name]}" for name, words in _IN_ALL.items() if counts[name]]
     parts += _too_few(rows)
     heading = f"{', '.join(parts)}; the error of the first, by family, with mean differences in points"
-    lines = []
-    for family in dict.fromkeys(row.family for row in rows):
-        own = [row for row in rows if row.family == family]
-        lines.append(f"{family_title(plan, family)}{post_hoc_share(own)}: {outcomes(own)}")
-    yield _listed(heading, lines, "families", MOST_FAMILIES, where)
+    families = {name: [row for row in rows if row.family == name] for name in dict.fromkeys(row.family for row in rows)}
+    lines = [f"{family_title(plan, name)}{post_hoc_share(own)}: {outcomes(own)}" for name, own in families.items()]
+    several = len({row.experiment for row in rows}) > 1
+    titles = titles_of(plan) if several else {}
+    behind = tuple(_one_by_one(own, titles) for own in families.values())
+    yield replace(_listed(heading, lines, "families", MOST_FAMILIES, where), behind=behind[:MOST_FAMILIES])
     corrected = _correction(rows)
     if zero := sum(excludes_zero(row) for row in _kept(rows, _is_open)):
         corrected += f", which leaves {zero} that are not shown though their interval leaves out zero"
@@ -156,6 +159,22 @@ def outcomes(rows: Sequence[Any]) -> str:
         means = _means(found) if name in ("higher", "lower") and found else ""
         told += [f"{name} in {len(found)}{means}"] * bool(found)
     return ", ".join([*told, *_too_few(rows)])
+
+
+def _one_by_one(rows: Sequence[Any], titles: Mapping[str, str]) -> list[str]:
+    """Name the contrasts of a family, a line per outcome: "higher: A against B (MNIST +0.74, smallNORB +5.05); ...".
+
+    titles: of the experiments; empty where there is one.
+    """
+    lines = []
+    for name, outcome in _OUTCOMES.items():
+        named: dict[str, list[str]] = {}
+        for row in _kept(rows, outcome):
+            mean = number(row.mean, digits_for(row.mean)) if name in ("higher", "lower") else ""
+            named.setdefault(row.contrast, []).append(f"{titles.get(row.experiment, '')} {mean}".strip())
+        texts = [f"{text} ({', '.join(where)})" if any(where) else text for text, where in named.items()]
+        lines += [f"{name}: {'; '.join(texts)}"] * bool(texts)
+    return lines
 
 
 def post_hoc_share(rows: Sequence[Any]) -> str:

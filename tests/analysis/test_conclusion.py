@@ -7,7 +7,7 @@ import pytest
 from studies import FULL
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.conclusion import MOST_ITEMS, ONE_BY_ONE, conclusion, scope
+from capsbench.analysis.conclusion import MOST_ITEMS, ONE_BY_ONE, conclusion, findings, scope
 from capsbench.analysis.contrasts import compare, not_in_intervals
 
 FIVE = """\
@@ -40,10 +40,10 @@ STEADY = [5.0, 5.1, 5.2, 5.0, 5.1]
 
 
 @pytest.fixture
-def concluded(make_plan, write_run, results):
-    """What is said after runs have ended: variant -> what each seed ended with, an error or a status."""
+def ended(make_plan, write_run, results):
+    """A study and its runs after they have ended: variant -> what each seed ended with, an error or a status."""
 
-    def conclude(text: str = FIVE, **ends: list[float | str]) -> tuple[list[str], object]:
+    def end_all(text: str = FIVE, **ends: list[float | str]) -> tuple[object, object]:
         plan = make_plan(text)
         for run in plan.runs:
             end = ends.get(run.variant.replace("-", "_"), ["missing"] * 9)[run.seed]
@@ -51,10 +51,29 @@ def concluded(make_plan, write_run, results):
                 write_run(run, error=end)
             elif end != "missing":
                 write_run(run, end)
-        runs = collect(plan, results)
+        return plan, collect(plan, results)
+
+    return end_all
+
+
+@pytest.fixture
+def concluded(ended):
+    """What is said of them, and the table of contrasts that it rests on."""
+
+    def conclude(text: str = FIVE, **ends: list[float | str]) -> tuple[list[str], object]:
+        plan, runs = ended(text, **ends)
         return conclusion(plan, runs), compare(plan.contrasts, runs)
 
     return conclude
+
+
+def many() -> tuple[list[str], str]:
+    """More contrasts with `one` than are told one by one, in one family: the variants and the study."""
+    names = [f"v{k}" for k in range(ONE_BY_ONE + 1)]
+    text = FIVE.split("  large:")[0] + "  all:\n" + "".join(f"    - {{a: {name}, b: one}}\n" for name in names)
+    text += "experiments:" + FIVE.split("experiments:")[1]
+    text += "".join(f"  {n}: {{model: capsnet, options: {{conv_channels: {32 + k}}}}}\n" for k, n in enumerate(names))
+    return names, text
 
 
 def sentences_on(said: list[str], name: str) -> list[str]:
@@ -296,11 +315,23 @@ def test_many_contrasts_are_told_by_family_with_what_came_out_and_how_far(conclu
     )
 
 
+def test_behind_a_family_the_networks_stand_by_what_came_out(ended):
+    """On the page alone: a direction, and with it a number, for what was shown and for nothing else."""
+    names, text = many()
+    ends = {name: [6.0, 6.2, 6.1, 6.0, 6.1] for name in names}
+    ends |= {"one": STEADY, "v1": [2.0, 9.0, 4.0, 8.0, 3.5], "v2": [4.0, 4.2, 4.1, 4.0, 4.1]}
+    plan, runs = ended(text, **ends)
+    families = findings(plan, runs)[0]
+    assert len(families.items) == len(families.behind) == 1
+    higher, lower, other = families.behind[0]
+    assert higher.startswith("higher: v0 against one (+1.00); v3 against one (+1.00); ")
+    assert lower == "lower: v2 against one (−1.00)"
+    assert other == "not shown to differ: v1 against one"
+    assert "v0 against one" not in str(families)
+
+
 def test_what_the_correction_takes_away_is_counted(concluded):
-    names = [f"v{k}" for k in range(ONE_BY_ONE + 1)]
-    text = FIVE.split("  large:")[0] + "  all:\n" + "".join(f"    - {{a: {name}, b: one}}\n" for name in names)
-    text += "experiments:" + FIVE.split("experiments:")[1]
-    text += "".join(f"  {n}: {{model: capsnet, options: {{conv_channels: {32 + k}}}}}\n" for k, n in enumerate(names))
+    names, text = many()
     two = [5.0, 6.7, 6.0, 6.2, 5.5]  # p = 0.047 alone
     said, _ = concluded(text, one=STEADY, **dict.fromkeys(names, two))
     assert said[0].startswith("A difference in test error was shown in 0 of 16 contrasts, neither of these in 16;")

@@ -119,6 +119,20 @@ def test_the_question_and_the_conclusion_stand_first(half_done, page_of, results
     assert page.text.index("<strong>") < page.text.index("<table")
 
 
+def test_many_contrasts_are_named_behind_their_families(
+    make_plan, study_text, write_run, page_of, results, monkeypatch
+):
+    monkeypatch.setattr("capsbench.analysis.conclusion.ONE_BY_ONE", 0)
+    plan = make_plan(study_text + "contrasts:\n  one: [{a: capsnet-iterations3, b: cnn_matched}]\n")
+    for run in plan.runs:
+        write_run(run, error=5.0 + run.seed / 10)
+    told = findings(plan, collect(plan, results))
+    assert [line for found in told for behind in found.behind for line in behind] == [
+        "identical: capsnet-iterations3 against cnn_matched"
+    ]
+    assert page_of(plan).says("identical: capsnet-iterations3 against cnn_matched")
+
+
 def test_the_verdict_stands_beside_our_number(half_done, page_of):
     page = page_of(half_done)
     heads = [word.strip().replace("\xa0", " ") for word in page.rows[0]]
