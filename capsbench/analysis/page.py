@@ -46,7 +46,8 @@ from capsbench.study import Plan
 
 _SCREEN = 1400  # pixels across of the widest plot; the page shows 1240 of them
 LONG = 60  # letters of a text that takes several lines
-_ENDINGS = {"svg": "image/svg+xml", "png": "image/png"}
+_COLOURS = 128  # of a plot that is made smaller
+_PNG, _WEBP = b"\x89PNG", b"RIFF"  # how such files start
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ def plots_of(folder: Path, names: Sequence[str], most_bytes: int) -> list[Plot]:
         names: the plots of the study, in its order.
         most_bytes: that all of them may take up in the page.
     """
-    drawn = ([path for ending in _ENDINGS if (path := folder / f"{name}.{ending}").exists()] for name in names)
+    drawn = ([path for ending in ("svg", "png") if (path := folder / f"{name}.{ending}").exists()] for name in names)
     files = [min(paths, key=lambda path: path.stat().st_size) for paths in drawn if paths]
     contents = {path: path.read_bytes() for path in files}
     for shrink in (_fewer_colours, _as_on_a_screen):
@@ -189,7 +190,7 @@ def plots_of(folder: Path, names: Sequence[str], most_bytes: int) -> list[Plot]:
     for path in reversed(files):
         if sum(map(_embedded_bytes, contents.values())) > most_bytes:
             contents[path] = b""
-    return [Plot(path.stem, _address(path, content), _columns(path)) for path, content in contents.items()]
+    return [Plot(path.stem, _address(content), _columns(path)) for path, content in contents.items()]
 
 
 def _result(cell: Cell, place: str) -> list[Field]:
@@ -295,7 +296,7 @@ def _configuration(cell: Cell) -> str:
 def _png_of(path: Path, content: bytes) -> bytes:
     """Return the png beside a file that is to be shrunk."""
     beside = path.with_suffix(".png")
-    return content if content.startswith(b"\x89PNG") or not beside.exists() else beside.read_bytes()
+    return content if content.startswith(_PNG) or not beside.exists() else beside.read_bytes()
 
 
 def _columns(path: Path) -> float:
@@ -310,25 +311,26 @@ def _columns(path: Path) -> float:
 
 
 def _fewer_colours(content: bytes) -> bytes:
-    return _drawn_again(content, colours=64, widest=math.inf)
+    return _drawn_again(content, widest=math.inf)
 
 
 def _as_on_a_screen(content: bytes) -> bytes:
-    return _drawn_again(content, colours=32, widest=_SCREEN)
+    return _drawn_again(content, widest=_SCREEN)
 
 
-def _drawn_again(content: bytes, colours: int, widest: float) -> bytes:
-    """Return a png in so many colours, of so many pixels across at most, if it takes fewer bytes then."""
+def _drawn_again(content: bytes, widest: float) -> bytes:
+    """Return an image in 128 colours, of so many pixels across at most, as webp, if it takes fewer bytes then."""
     from PIL import Image
 
-    if not content.startswith(b"\x89PNG"):
+    if not content.startswith(_PNG):
         return content
     small = io.BytesIO()
     image = Image.open(io.BytesIO(content)).convert("RGB")
     if image.width > widest:
         image = image.resize((int(widest), int(image.height * widest / image.width)), Image.Resampling.LANCZOS)
-    # maximum coverage keeps colours that few pixels have, as markers do
-    image.quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+    # an octree keeps both the pale bands of seeds and colours that few pixels have, as markers do
+    image = image.quantize(_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).convert("RGB")
+    image.save(small, "webp", lossless=True, quality=60)
     return min(content, small.getvalue(), key=len)
 
 
@@ -336,8 +338,8 @@ def _embedded_bytes(content: bytes) -> int:
     return 4 * math.ceil(len(content) / 3)
 
 
-def _address(path: Path, content: bytes) -> str | None:
+def _address(content: bytes) -> str | None:
     if not content:
         return None
-    kind = "png" if content.startswith(b"\x89PNG") else path.suffix[1:]
-    return f"data:{_ENDINGS[kind]};base64,{base64.b64encode(content).decode()}"
+    kind = "png" if content.startswith(_PNG) else "webp" if content.startswith(_WEBP) else "svg+xml"
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

@@ -3,13 +3,13 @@
 import io
 from base64 import b64decode
 
+import numpy as np
+from PIL import Image
+
 from capsbench.analysis.page import plots_of
 
 
 def test_large_plots_are_drawn_as_on_a_screen_before_any_is_left_out(tmp_path):
-    import numpy as np
-    from PIL import Image
-
     grey = np.repeat(np.random.default_rng(0).integers(0, 256, (600, 2800, 1), dtype=np.uint8), 3, axis=2)
     grey[20:60, 20:60] = (0, 114, 178)  # a marker: few pixels, and a colour of its own
     for name in ("contrasts", "error_by_variant"):
@@ -25,3 +25,18 @@ def test_large_plots_are_drawn_as_on_a_screen_before_any_is_left_out(tmp_path):
     assert [image.width for image in small] == [1400, 1400]
     assert np.abs(np.array(small[0].convert("RGB"))[20, 20].astype(int) - (0, 114, 178)).max() < 12
     assert [image is None for image in shown(whole // 10)] == [False, True]  # the last is left out first
+
+
+def test_a_plot_that_is_made_smaller_keeps_the_pale_bands_of_seeds(tmp_path):
+    """Among saturated colours, of which a palette would take what white and the bands have in common."""
+    drawn = np.full((1500, 3000, 3), 255, dtype=np.uint8)
+    drawn[500:1000] = pale = (224, 236, 245)
+    drawn[:200] = np.random.default_rng(0).integers(0, 256, (200, 3000, 3))
+    Image.fromarray(drawn).save(tmp_path / "curves.png")
+    (plot,) = plots_of(tmp_path, ["curves"], most_bytes=500_000)
+    assert plot.data is not None
+    shown = np.asarray(Image.open(io.BytesIO(b64decode(plot.data.partition(",")[2]))).convert("RGB")).astype(int)
+    assert shown.shape[1] < 3000
+    band, white = shown[len(shown) // 2].mean(axis=0), shown[-1].mean(axis=0)
+    assert abs(band - pale).max() < 8
+    assert white.min() > 250

@@ -277,7 +277,7 @@ def test_a_page_stays_below_five_megabytes(make_plan, study_text, page_of, resul
     page = page_of(plan)
     assert MOST_BYTES < 5_000_000
     assert len(page.text.encode()) < 5_000_000
-    assert [image[:14] for image in page.images] == ["data:image/svg", "data:image/png"]
+    assert [image[:14] for image in page.images] == ["data:image/svg", "data:image/web"]
     assert page.says("plots/reconstructions.png")
 
 

@@ -17,7 +17,7 @@ from capsbench.study import Plan
 _LETTER, _CELL = 0.058, 0.33  # inches: the width of a letter in the names of variants, and of a cell
 _MARGIN = 0.15  # inches
 _SHADES = LinearSegmentedColormap.from_list("errors", ["white", "#F6B98C", "#D55E00", "#6B2C00"])
-_DARK = 0.8  # of the scale: numbers are white from here on
+_DARK = 0.6  # of the scale: numbers are white from here on
 _COLUMNS = 12  # confusions that are shown
 _SHORT = 3  # letters of two names and an arrow that stand upright without touching the next
 _LETTERS = 46

@@ -43,6 +43,7 @@ from capsbench.study import Plan
 
 MANY = 25  # contrasts, which below one another would be a strip longer than a page
 MARK_POST_HOC = "‡"
+_SCALE = " Scales are linear as far as the median band goes, and logarithmic beyond."
 _MOST_BESIDE = 4  # panels
 _TITLE = 15.0  # letters in an inch
 
@@ -67,7 +68,7 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
     legend = _legend(list(chain(*layouts)))
     panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=legend)
     note = "On the right: mean difference [95 % interval] in points. An arrow: goes on beyond the panel."
-    note += _on_marks(chain(*layouts))
+    note += f"{_SCALE * many}{_on_marks(chain(*layouts))}"
     if many:
         figure, axes = lay_out(panels, left=NAMES_BESIDE, right=NUMBERS_BESIDE, note=note, width=PAGE)
     else:
@@ -112,7 +113,8 @@ def side_by_side(titles: Sequence[str], layouts: Sequence[Sequence[Row]]) -> Fig
     note = (
         "Difference in test error at equal seeds, the first minus the second: left of 0 the first is better. An arrow: "
         "goes on beyond the panel."
-    ) + _on_marks(chain(*layouts))
+    )
+    note += f"{_SCALE}{_on_marks(chain(*layouts))}"
     figure, (axes,) = lay_out([panel], len(layouts), left=NAMES_BESIDE, gap=0.12, note=note, width=PAGE)
     draw_beside(axes, layouts)
     for axis, head in zip(axes, heads, strict=True):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from capsbench.analysis.plots.curves import draw_curves, in_parts, read_curves
 from capsbench.analysis.plots.learning_curves import legend_of
@@ -15,6 +16,8 @@ from capsbench.run.folder import RunFolder
 from capsbench.study import Plan
 
 _HEIGHT = 1.3
+_NEAR = 0.9  # where all couplings of an experiment are nearer to uniform than this, its panels do not begin at 0
+_NEAR_NOTE = " Axes that do not begin at 0: all couplings there are nearly uniform."
 _NOTE = (
     "Entropy of a child's couplings over the logarithm of the number of parents, mean over children and images: "
     "1 is uniform, 0 is one parent. With one iteration dynamic routing is uniform by definition."
@@ -33,7 +36,7 @@ def plot_coupling_entropy(plan: Plan, results: Path | None, runs: pd.DataFrame) 
     drawings: list[tuple[pd.DataFrame, Callable[..., None]]] = []
     for experiment in dict.fromkeys(curves["experiment"]):
         own, title = curves[curves["experiment"] == experiment], title_of(plan, experiment, runs)
-        for part, which in in_parts(list(dict.fromkeys(own["variant"]))):
+        for part, which in in_parts(list(dict.fromkeys(own["variant"])), styles):
             legend = legend_of(own, part, styles)
             panels.append(Panel(f"{title}{which}\nby epoch, after the last iteration", _HEIGHT, legend=legend))
             drawings.append((own[own["variant"].isin(part)], _by_epoch))
@@ -45,11 +48,23 @@ def plot_coupling_entropy(plan: Plan, results: Path | None, runs: pd.DataFrame) 
                 Panel(f"{title}\nby routing iteration, of runs that stayed at chance", _HEIGHT, legend=legend)
             )
             drawings.append((known, _by_iteration))
-    figure, axes = lay_out(panels, note=_NOTE)
+    lowest = curves.groupby("experiment")["coupling_entropy"].min().to_dict()
+    near = any(_NEAR < low < 1 for low in lowest.values())
+    figure, axes = lay_out(panels, left=0.58 if near else 0.42, note=_NOTE + _NEAR_NOTE * near)
     for (axis,), (data, draw) in zip(axes, drawings, strict=True):
         draw(axis, data, styles)
-        axis.set(ylim=(-0.04, 1.06), ylabel="coupling entropy (0 to 1)")
+        _set_scale(axis, lowest[data["experiment"].iloc[0]])
     return figure
+
+
+def _set_scale(axis: Any, low: float) -> None:
+    """Show 0 to 1, or, where an experiment has couplings near to uniform alone, as much below 1 as they take."""
+    if not _NEAR < low < 1:
+        axis.set(ylim=(-0.04, 1.06), ylabel="coupling entropy (0 to 1)")
+        return
+    axis.set(ylim=(1 - 1.08 * (1 - low), 1 + 0.08 * (1 - low)), ylabel="coupling entropy")
+    axis.yaxis.set_major_locator(MaxNLocator(3))
+    axis.ticklabel_format(axis="y", style="plain", useOffset=False)
 
 
 def _by_epoch(axis: Any, curves: pd.DataFrame, styles: dict[str, Look]) -> None:

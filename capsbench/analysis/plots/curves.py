@@ -1,11 +1,13 @@
 """What run folders hold of each epoch, and how curves over epochs are drawn: at most eight lines in a panel."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from capsbench.analysis.plots.panels import balanced, cut_at
 from capsbench.analysis.plots.style import INK, Look
 from capsbench.run.finished import FINISHED
 from capsbench.run.folder import RunFolder, whole
@@ -35,21 +37,26 @@ def read_curves(plan: Plan, results: Path | None, runs: pd.DataFrame) -> pd.Data
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def in_parts(variants: Sequence[str]) -> list[tuple[list[str], str]]:
-    """Share variants out over panels of at most eight, as evenly as it goes, and say which panel of how many it is."""
-    panels = -(-len(variants) // MOST_LINES)
-    size = -(-len(variants) // panels)
-    return [
-        (list(variants[size * n : size * (n + 1)]), f", {n + 1} of {panels}" if panels > 1 else "")
-        for n in range(panels)
-    ]
+def in_parts(variants: Sequence[str], styles: Mapping[str, Look]) -> list[tuple[list[str], str]]:
+    """Share variants out over panels of at most eight, as evenly as it goes, and say which panel of how many it is.
+
+    Neighbours of one method, which differ in the number of iterations, stay together if they are eight at most.
+    """
+    methods = (list(own) for _, own in itertools.groupby(variants, lambda name: styles[name].method))
+    groups = [own[n : n + MOST_LINES] for own in methods for n in range(0, len(own), MOST_LINES)]
+    sizes = [float(len(group)) for group in groups]
+    places, _ = balanced(sizes, cut_at(sizes, MOST_LINES)[-1] + 1)
+    parts: dict[int, list[str]] = {}
+    for place, group in zip(places, groups, strict=True):
+        parts.setdefault(place, []).extend(group)
+    return [(part, f", {n} of {len(parts)}" if len(parts) > 1 else "") for n, part in enumerate(parts.values(), 1)]
 
 
 def draw_curves(axis: Any, curves: pd.DataFrame, column: str, styles: dict[str, Look], bottom: float = 0.0) -> None:
     """Draw the mean over the seeds of each variant, with a band from the lowest to the highest.
 
     Runs that never left chance or diverged are lines of their own, with what became of them at their end: a mean over
-    them and others would be the curve of no run.
+    them and others would be the curve of no run. So is what runs have beyond the last epoch of all.
 
     Args:
         axis: of a panel.
@@ -65,9 +72,16 @@ def draw_curves(axis: Any, curves: pd.DataFrame, column: str, styles: dict[str, 
         own, look = curves[curves["variant"] == variant], styles[variant]
         usual = own[own["end"] == ""]
         if len(usual):
-            by_epoch = usual.groupby("epoch")[column].agg(["mean", "min", "max"]).clip(lower=bottom)
+            last = usual.groupby("seed")["epoch"].max().min()
+            for _, run in usual[usual["epoch"] >= last].groupby("seed"):
+                if len(run) > 1:
+                    values = run[column].clip(lower=bottom)
+                    axis.plot(run["epoch"], values, color=look.color, linestyle=look.dash, lw=0.5, label="goes on")
+            shared = usual[usual["epoch"] <= last]
+            by_epoch = shared.groupby("epoch")[column].agg(["mean", "min", "max"]).clip(lower=bottom)
+            marked = min(place % step, len(by_epoch) - 1), step
             axis.plot(
-                by_epoch.index, by_epoch["mean"], markevery=(place % step, step), markersize=3.4, label=variant,
+                by_epoch.index, by_epoch["mean"], markevery=marked, markersize=3.4, label=variant,
                 **look.line(),
             )  # fmt: skip
             axis.fill_between(by_epoch.index, by_epoch["min"], by_epoch["max"], color=look.color, alpha=0.12, lw=0)

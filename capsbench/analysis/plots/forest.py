@@ -22,6 +22,7 @@ _NAME, _NUMBERS = 34, 24  # letters
 _USUAL_NUMBERS = 21  # letters; a name makes room for each one more
 NAMES_BESIDE, NUMBERS_BESIDE = 2.85, 1.35  # inches
 _NAME_BESIDE = 56  # letters
+_EDGE = 0.07  # of the width of a panel of many rows, beyond its outermost value
 _WIDEST = 2  # rows that reach this many times as far out as all others are cut, with an arrow
 _FAR = 4  # times the median
 _BAND = "0.87"
@@ -101,9 +102,9 @@ def draw_beside(axes: Sequence[Any], rows: Sequence[Sequence[Row]]) -> None:
         rows: of each panel, equal but for their differences.
     """
     for axis, own in zip(axes, rows, strict=True):
-        limits = forest_limits(own)
-        axis.set(xlim=limits, ylim=(0.5 + sum(map(_height_beside, own)), 0), yticks=[])
+        axis.set(ylim=(0.5 + sum(map(_height_beside, own)), 0), yticks=[])
         axis.grid(visible=False)
+        limits = _set_wide_scale(axis, own)
         place = 0.25
         for row in own:
             if axis is axes[0]:
@@ -146,6 +147,26 @@ def forest_limits(rows: Sequence[Row]) -> tuple[float, float]:
     low, high = min(values), max(values)
     margin = 0.06 * (high - low) or 1.0
     return low - margin, high + margin
+
+
+def _set_wide_scale(axis: Any, rows: Sequence[Row]) -> tuple[float, float]:
+    """Make a panel of many rows linear as far out as the usual band goes, and logarithmic beyond; return its range."""
+    counted = [row for row in rows if row.extent and not row.quiet] or [row for row in rows if row.extent]
+    values = [0.0, *(value for row in counted for value in row.extent)]
+    bands = [row.margin for row in counted if row.margin] or [max(map(abs, values)) or 1.0]
+    linear = statistics.median(bands)
+    low, high = min(*values, -linear), max(*values, linear)
+    axis.set_xscale("symlog", linthresh=linear, linscale=0.7)
+    scale = axis.xaxis.get_transform()
+    left, right = scale.transform([low, high])
+    edge = _EDGE * (right - left)
+    limits = tuple(map(float, scale.inverted().transform([left - edge, right + edge])))
+    axis.set_xlim(limits)
+    decades = [10.0**n for n in range(math.ceil(math.log10(linear)), math.floor(math.log10(max(-low, high))) + 1)]
+    ticks = [0.0, *(sign * value for sign in (-1, 1) for value in decades)]
+    axis.set_xticks(ticks, [number(tick, None) if tick else "0" for tick in ticks])
+    axis.set_xticks([], minor=True)
+    return limits[0], limits[1]
 
 
 def order_of(table: pd.DataFrame, column: str) -> list[str]:

@@ -30,7 +30,7 @@ def plot_learning_curves(plan: Plan, results: Path | None, runs: pd.DataFrame) -
         own = curves[curves["experiment"] == experiment].copy()
         is_validated = own["validation_accuracy"].notna().all()
         own["error"] = 100 * (1 - own["validation_accuracy" if is_validated else "train_accuracy"])  # of a pair: both
-        parts = in_parts(list(dict.fromkeys(own["variant"])))
+        parts = in_parts(list(dict.fromkeys(own["variant"])), styles)
         title = title_of(plan, experiment, runs)
         basis = _basis(plan.data[experiment], is_validated)
         shown += [(f"{title}{which}\n{basis}", own, part, is_validated) for part, which in parts]
@@ -38,7 +38,8 @@ def plot_learning_curves(plan: Plan, results: Path | None, runs: pd.DataFrame) -
     note = (
         "Mean over the seeds; band from the lowest to the highest. Runs that stayed at chance (-) or diverged (x) are "
     )
-    figure, axes = lay_out(panels, note=note + "thin lines of their own.")
+    note += "thin lines of their own" + ", and so is what goes on when a seed has ended" * _goes_on(curves) + "."
+    figure, axes = lay_out(panels, note=note)
     for (axis,), (_, own, part, is_validated) in zip(axes, shown, strict=True):
         _draw(axis, own, part, "validation" if is_validated else "training", styles)
     return figure
@@ -52,6 +53,13 @@ def legend_of(curves: pd.DataFrame, variants: list[str], styles: dict[str, Look]
         handle(styles[variant], labels[variant] + (f" ({ends[variant]})" if ends[variant] else ""))
         for variant in variants
     ]
+
+
+def _goes_on(curves: pd.DataFrame) -> bool:
+    """Tell whether seeds of a variant that ended like others have trained for different numbers of epochs."""
+    usual = curves[curves["end"] == ""]
+    lengths = usual.groupby(["experiment", "variant", "seed"])["epoch"].max()
+    return bool((lengths.groupby(["experiment", "variant"]).nunique() > 1).any())
 
 
 def _draw(axis: Any, own: pd.DataFrame, variants: list[str], what: str, styles: dict[str, Look]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from capsbench.analysis.measures import Measures
 from capsbench.analysis.plots.curves import in_parts
-from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of, wrapped
+from capsbench.analysis.plots.panels import Panel, lay_out, nothing, plain, title_of, wrapped
 from capsbench.analysis.plots.style import QUIET, SMALL, Look, handle, looks, styled
 from capsbench.study import Plan
 
@@ -19,7 +20,9 @@ _COLUMNS = 2
 _HEIGHT, _BELOW, _ABOVE = 1.05, 0.48, 0.14  # inches; below: the axis label in two lines; above: the title of the axes
 _LETTERS = 25  # in a line as wide as one of two axes
 _NOTE = "Mean over the seeds; the band goes from the lowest seed to the highest."
+_MOST_TICKS = 5
 _EACH = " Where seeds have values at different places, each has a line of its own."
+_UNEVEN = " Few places that are unevenly spaced stand equally far apart."
 _CONFIDENCE = "confidence"  # the x axis of reliability diagrams: a calibrated network lies on the diagonal
 
 
@@ -28,12 +31,18 @@ Seeds = Sequence[tuple[np.ndarray, np.ndarray]]  # x and y of each
 
 @dataclass(frozen=True)
 class _Drawing:
-    """What one pair of axes shows. lines: by variant."""
+    """What one pair of axes shows. lines: by variant. every: those of all variants of the experiment."""
 
     name: str
     x_label: str
     y_label: str
     lines: Mapping[str, Seeds]
+    every: Mapping[str, Seeds]
+
+    @property
+    def seeds(self) -> Seeds:
+        """The curves of all seeds of all variants of the experiment."""
+        return [pair for seeds in self.every.values() for pair in seeds]
 
 
 @styled
@@ -58,10 +67,11 @@ def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures,
         found = _curves(name, experiment, plan, measures)
         if found:
             left_out[experiment] = _at_zero(found)
-        for part, which in in_parts(list(found)) if found else ():
+        every = {curve: _lines(found, curve) for curve in _names(found)}
+        for part, which in in_parts(list(found), styles) if found else ():
             own = {variant: found[variant] for variant in part}
             drawings = [
-                _Drawing(curve, x_label, y_label, _lines(own, curve))
+                _Drawing(curve, x_label, y_label, _lines(own, curve), every[curve])
                 for curve, (x_label, y_label) in _names(own).items()
                 if curve not in left_out[experiment]
             ]
@@ -73,9 +83,8 @@ def plot_measured(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures,
                 rows.append(drawings[start : start + _COLUMNS])
     if not panels:
         return nothing(f"no finished run has curves of '{name}'")
-    if any(_differ(seeds) for row in rows for drawing in row for seeds in drawing.lines.values()):
-        note += _EACH
-    figure, axes = lay_out(panels, columns=_COLUMNS, left=0.48, gap=0.58, note=note + _named(left_out, plan))
+    note += _on_places(list(chain(*rows))) + _named(left_out, plan)
+    figure, axes = lay_out(panels, columns=_COLUMNS, left=0.48, gap=0.58, note=note)
     for places, drawings in zip(axes, rows, strict=True):
         for axis, drawing in zip(places, drawings, strict=False):
             _draw(axis, drawing, styles)
@@ -116,6 +125,12 @@ def _differ(seeds: Seeds) -> bool:
     return any(not np.array_equal(x, seeds[0][0]) for x, _ in seeds)
 
 
+def _on_places(drawings: Sequence[_Drawing]) -> str:
+    """Return what is said of the x axes, with a space before it."""
+    note = _EACH if any(_differ(seeds) for drawing in drawings for seeds in drawing.lines.values()) else ""
+    return note + (_UNEVEN if any(_is_uneven(drawing.seeds) for drawing in drawings) else "")
+
+
 def _is_seen(lines: Mapping[str, Seeds]) -> bool:
     return any(y.any() for seeds in lines.values() for _, y in seeds)
 
@@ -137,8 +152,38 @@ def _named(left_out: Mapping[str, Sequence[str]], plan: Plan) -> str:
     return f" Not drawn, as all values are 0: {each}." if each else ""
 
 
+def _places(every: Seeds) -> np.ndarray:
+    return np.unique(np.concatenate([x for x, _ in every]))
+
+
+def _is_uneven(every: Seeds) -> bool:
+    """Tell whether a curve has few places, some so near to one another that they stand equally far apart instead."""
+    places = _places(every)
+    return bool(2 < len(places) <= _MOST_TICKS and np.diff(places).min() < np.ptp(places) / _MOST_TICKS)
+
+
+def _set_scale(axis: Any, every: Seeds) -> None:
+    """Give all axes of an experiment and a curve one scale, with ticks where values are if they are few."""
+    places = _places(every)
+    if len(places) <= _MOST_TICKS:
+        axis.set_xticks(range(len(places)) if _is_uneven(every) else places, [plain(place) for place in places])
+    elif np.array_equal(places, np.round(places)):
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+    values = np.concatenate([y for _, y in every])
+    low, high = float(values.min()), float(values.max())
+    if low == high == 0:
+        axis.set(ylim=(-0.05, 1), yticks=[0, 1])
+    else:
+        edge = 0.05 * (high - low) or 0.05 * abs(high)
+        axis.set_ylim(low - edge, high + edge)
+
+
 def _draw(axis: Any, drawing: _Drawing, styles: Mapping[str, Look]) -> None:
-    for place, (variant, seeds) in enumerate(drawing.lines.items()):
+    lines: Mapping[str, Seeds] = drawing.lines
+    if _is_uneven(drawing.seeds):
+        places = _places(drawing.seeds)
+        lines = {name: [(np.searchsorted(places, x), y) for x, y in seeds] for name, seeds in lines.items()}
+    for place, (variant, seeds) in enumerate(lines.items()):
         look, first = styles[variant], seeds[0][0]
         step = max(1, len(first) // 6)
         marked = {"markevery": (place % step, step), "markersize": 3.0, "label": variant, "zorder": 4}
@@ -150,10 +195,7 @@ def _draw(axis: Any, drawing: _Drawing, styles: Mapping[str, Look]) -> None:
         axis.plot(first, every.mean(axis=0), **marked, **look.line())
         if len(every) > 1:
             axis.fill_between(first, every.min(axis=0), every.max(axis=0), color=look.color, alpha=0.12, lw=0)
-    if all(np.array_equal(x, np.round(x)) for seeds in drawing.lines.values() for x, _ in seeds):
-        axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    if not _is_seen(drawing.lines):  # of these variants
-        axis.set(ylim=(-0.05, 1), yticks=[0, 1])
+    _set_scale(axis, drawing.seeds)
     if drawing.x_label.startswith(_CONFIDENCE):
         axis.axline((0, 0), slope=1, color=QUIET, linewidth=0.6, zorder=1)
         axis.set(xlim=(-4, 104), ylim=(-4, 104))

@@ -128,13 +128,13 @@ def _in_columns(panels: Sequence[Panel], heights: Sequence[float], width: float)
     for count in range(2, len(sizes) + 1):
         if longest <= _PAGE * (count - 1) * width:
             break
-        found, height = _balanced(sizes, count)
+        found, height = balanced(sizes, count)
         if height < _GAIN * longest:
             places, longest = found, height
     return [place for group, place in zip(groups, places, strict=True) for _ in group]
 
 
-def _balanced(sizes: Sequence[float], count: int) -> tuple[list[int], float]:
+def balanced(sizes: Sequence[float], count: int) -> tuple[list[int], float]:
     """Cut a sequence into so many parts at most that the largest is as small as can be.
 
     Returns:
@@ -142,12 +142,12 @@ def _balanced(sizes: Sequence[float], count: int) -> tuple[list[int], float]:
     """
     sums = [0.0, *itertools.accumulate(sizes)]
     limits = sorted(later - earlier for earlier, later in itertools.combinations(sums, 2))
-    limit = next(limit for limit in limits if limit >= max(sizes) - _TINY and _cut(sizes, limit)[-1] < count)
-    return _cut(sizes, limit), limit
+    limit = next(limit for limit in limits if limit >= max(sizes) - _TINY and cut_at(sizes, limit)[-1] < count)
+    return cut_at(sizes, limit), limit
 
 
-def _cut(sizes: Sequence[float], limit: float) -> list[int]:
-    """Return the part of each where a part is full at `limit`."""
+def cut_at(sizes: Sequence[float], limit: float) -> list[int]:
+    """Return the part of each, from 0, where a part is full at `limit`; what is larger than that has its own."""
     parts: list[int] = []
     filled = 0.0
     for size in sizes:
@@ -283,7 +283,8 @@ def interval(
     for edge, caret, is_cut in zip(limits, carets, cut, strict=True):
         if is_cut:
             place = ([where], [edge]) if upright else ([edge], [where])
-            axis.plot(*place, linestyle="", marker=caret, color=style["color"], markersize=4.5, zorder=6, label="cut")
+            look = {"color": style["color"], "markerfacecolor": "white", "markeredgewidth": 0.7, "markersize": 4.5}
+            axis.plot(*place, linestyle="", marker=caret, zorder=6, label="cut", **look)
 
 
 def bounds_of(found: Summary) -> tuple[float, float] | None:

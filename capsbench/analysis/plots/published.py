@@ -15,6 +15,7 @@ from capsbench.analysis.cells import Cell, cells
 from capsbench.analysis.plots.forest import Row, draw_forest, forest_height
 from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of
 from capsbench.analysis.plots.style import INK, QUIET, looks, styled
+from capsbench.analysis.tables.text import error_text
 from capsbench.analysis.verdicts import DECIDED
 from capsbench.study import Plan
 
@@ -53,9 +54,10 @@ def _row(cell: Cell, color: str) -> Row:
     assert published is not None
     comparable = verdict.word != "not comparable"
     ended = "" if len(cell.errors) == cell.planned else f"\n{len(cell.errors)} of {cell.planned} runs"
+    ended += f"\nat chance in {cell.stuck} of {cell.planned}" if cell.stuck else ""
     return Row(
         f"{cell.label}, against {published} ({published.paper} {published.table})",
-        str(verdict) + ended,
+        f"ours {error_text(cell)}\n{verdict}{ended}",
         verdict.difference, verdict.low, verdict.high,
         points=[error - published.error for error in cell.errors.values()],
         margin=published.margin + published.rounding if comparable else 0.0,

@@ -19,31 +19,38 @@ _HEIGHT = 1.35
 
 @dataclass(frozen=True)
 class _Line:
-    """A method in an experiment: its runs, one or more numbers of iterations."""
+    """A method in an experiment: its runs, with several numbers of iterations."""
 
     name: str
     look: Look
     runs: pd.DataFrame
 
+    @property
+    def legend(self) -> str:
+        """The name, and how many runs never left chance."""
+        stuck = sum(value in (True, "True") for value in self.runs.get("stuck_at_chance", ()))
+        return self.name + f" ({stuck} of {len(self.runs)} runs stuck at chance)" * bool(stuck)
+
 
 @styled
 def plot_routing_iterations(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figure:
-    """Test error and training time per image by routing iterations: every seed, and a line through the means."""
+    """Test error and training time per image by routing iterations, of networks that have several numbers of them."""
     done = runs[runs["status"] == "ok"].copy()
     done["iterations"] = [iterations_of(plan.run(key).options) for key in done["key"]]
     done = done[done["iterations"].notna()]
     done[_TIME] = 1000 / done["images_per_second"].astype(float)
     shown = [(experiment, _lines(plan, own)) for experiment, own in done.groupby("experiment", sort=False)]
-    shown = [(experiment, lines) for experiment, lines in shown if any(_grows(line) for line in lines)]
+    shown = [(experiment, lines) for experiment, lines in shown if lines]
     if not shown:
         return nothing("no experiment has runs of one network with several numbers of routing iterations")
     panels = [
-        Panel(title_of(plan, str(experiment), runs), _HEIGHT, legend=[handle(x.look, x.name) for x in lines])
+        Panel(title_of(plan, str(experiment), runs), _HEIGHT, legend=[handle(x.look, x.legend) for x in lines])
         for experiment, lines in shown
     ]
     figure, axes = lay_out(
-        panels, columns=2, left=0.6, gap=0.52, note="Every seed, and the mean over the seeds with its 95 % interval."
-    )
+        panels, columns=2, left=0.6, gap=0.52,
+        note="Every seed; of errors the mean over the seeds with its 95 % interval, of times the median.",
+    )  # fmt: skip
     for row, (_, lines) in zip(axes, shown, strict=True):
         _draw(row[0], lines, _ERROR, "test error (%)")
         _draw(row[1], lines, _TIME, "training (ms per image)")
@@ -54,6 +61,8 @@ def _lines(plan: Plan, own: pd.DataFrame) -> list[_Line]:
     numbers, styles = methods(plan), looks(plan)
     lines = []
     for _, part in own.groupby([numbers[variant] for variant in own["variant"]], sort=False):
+        if part["iterations"].nunique() == 1:
+            continue
         first = part.iloc[0]
         lines.append(_Line(method_name(first["label"]), styles[_first_of(numbers, first["variant"])], part))
     return lines
@@ -64,14 +73,10 @@ def _first_of(numbers: dict[str, int], variant: str) -> str:
     return next(name for name, number in numbers.items() if number == numbers[variant])
 
 
-def _grows(line: _Line) -> bool:
-    return bool(line.runs["iterations"].nunique() > 1)
-
-
 def _draw(axis: Any, lines: list[_Line], column: str, label: str) -> None:
     every = [float(value) for line in lines for value in line.runs[column]]
     is_log = spans_much(every)
-    bounds = [bound for line in lines for bound in _bounds(line, column)]
+    bounds = [bound for line in lines for bound in _bounds(line)] if column == _ERROR else []
     low, high = min([*every, *bounds]), max([*every, *bounds])
     if is_log:
         axis.set_ylim(0.88 * max(low, 0.6 * min(every)), 1.14 * high)
@@ -96,13 +101,16 @@ def _draw_line(axis: Any, line: _Line, column: str, aside: float) -> None:
         line.runs["iterations"].astype(float) + aside, line.runs[column], marker=line.look.marker, linestyle="",
         color=line.look.color, alpha=0.35, markersize=2.6, markeredgewidth=0, zorder=2, label="seeds",
     )  # fmt: skip
-    axis.plot(places, [found.mean for found in means.values()], zorder=4, label=line.name, **line.look.line())
+    middles = [found.mean for found in means.values()]
+    if column == _TIME:  # a machine that did other work for a while would move a mean
+        middles = [float(part[column].median()) for _, part in line.runs.groupby("iterations")]
+    axis.plot(places, middles, zorder=4, label=line.name, **line.look.line())
     for place, found in zip(places, means.values(), strict=True):
-        if (bounds := bounds_of(found)) is not None:
+        if column == _ERROR and (bounds := bounds_of(found)) is not None:
             limits = axis.get_ylim()
             interval(axis, place, bounds, limits, upright=True, color=line.look.color, linewidth=0.8)
 
 
-def _bounds(line: _Line, column: str) -> list[float]:
-    found = [bounds_of(summarise(list(part[column]))) for _, part in line.runs.groupby("iterations")]
+def _bounds(line: _Line) -> list[float]:
+    found = [bounds_of(summarise(list(part[_ERROR]))) for _, part in line.runs.groupby("iterations")]
     return [bound for bounds in found if bounds is not None for bound in bounds]

@@ -60,8 +60,9 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True)
 class Look:
-    """What a variant looks like. Its method decides colour and marker."""
+    """What a variant looks like. Its method, a number, decides colour and marker."""
 
+    method: int
     color: str
     marker: str
     fill: str
@@ -93,14 +94,17 @@ def looks(plan: Plan) -> dict[str, Look]:
             numbers.append(iterations)
         place = numbers.index(iterations)
         found[variant] = Look(
-            _COLOURS[method % len(_COLOURS)], _MARKERS[method % len(_MARKERS)], _FILLS[place % len(_FILLS)],
+            method, _COLOURS[method % len(_COLOURS)], _MARKERS[method % len(_MARKERS)], _FILLS[place % len(_FILLS)],
             _DASHES[(method + place) % len(_DASHES)],
         )  # fmt: skip
     return found
 
 
 def methods(plan: Plan) -> dict[str, int]:
-    """Return the number of the method that each variant is, counted in the order of the study."""
+    """Return the number of the method that each variant is, counted in the order of the study.
+
+    Variants of one label that share no experiment are one method, too: a network that each data set has its own of.
+    """
     runs: dict[str, dict[str, Run]] = {}
     for run in plan.runs:
         runs.setdefault(run.variant, {}).setdefault(run.experiment, run)
@@ -125,8 +129,11 @@ def handle(look: Look, label: str, line: bool = True) -> Line2D:
 
 
 def _are_one_method(own: Mapping[str, Run], other: Mapping[str, Run]) -> bool:
-    """Compare networks without iterations, and trainings where an experiment has both variants."""
-    if _network(next(iter(own.values()))) != _network(next(iter(other.values()))):
+    """Compare labels, or networks without iterations and, where an experiment has both variants, trainings."""
+    first, second = next(iter(own.values())), next(iter(other.values()))
+    if first.label == second.label and not own.keys() & other.keys():
+        return True
+    if _network(first) != _network(second):
         return False
     return all(run.training == other[experiment].training for experiment, run in own.items() if experiment in other)
 

@@ -32,7 +32,8 @@ def test_routing_iterations_shows_error_and_time_on_a_numeric_axis(finished, fig
 def test_routings_are_lines_of_their_own(make_plan, write_run, figure_of):
     study = MULTIDIGITS.replace("{name: multidigits, validation_images: 100}", "{name: digits, validation_images: 100}")
     grid = (
-        "grid: {routing: [{name: dynamic, iterations: 1}, {name: dynamic, iterations: 3}, {name: em, iterations: 1}]}"
+        "grid: {routing: [{name: dynamic, iterations: 1}, {name: dynamic, iterations: 3}, {name: em, iterations: 1}, "
+        "{name: em, iterations: 2}]}"
     )
     plan = make_plan(study.replace("capsnet: {model: capsnet}", f"capsnet: {{model: capsnet, {grid}}}"))
     for run in plan.runs:
