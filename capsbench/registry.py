@@ -38,6 +38,7 @@ Iterations = Annotated[int, Field(ge=1, le=100)]  # of routing
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Momentum = Annotated[float, Field(gt=0, lt=1)]  # PyTorch's of batch norm; with 0 a test would see no statistics
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Counts = Annotated[tuple[Count, ...], Field(min_length=1)]
 

@@ -18,12 +18,18 @@ def _both(variant: str, *, pairs: str = "", affine: str = "") -> dict[str, str]:
 # study -> rows of its summary: what people call the method, its variant in each experiment
 SUMMARY = {
     "cpu": {
-        "CapsNet, dynamic routing, 1 iteration": _both("capsnet-iterations1", affine="capsnet_uniform"),
-        "CapsNet, dynamic routing, 2 iterations": _both("capsnet-iterations2"),
+        "CapsNet, dynamic routing, 1 iteration": _both(
+            "capsnet-iterations1", pairs="capsnet_uniform", affine="capsnet_uniform"
+        ),
+        "CapsNet, dynamic routing, 2 iterations": _both(
+            "capsnet-iterations2", pairs="capsnet_bare_others-iterations2", affine="capsnet_bare_others-iterations2"
+        ),
         "CapsNet, dynamic routing, 3 iterations": _both(
             "capsnet-iterations3", pairs="capsnet_bare", affine="capsnet_bare"
         ),
-        "CapsNet, dynamic routing, 5 iterations": _both("capsnet-iterations5"),
+        "CapsNet, dynamic routing, 5 iterations": _both(
+            "capsnet-iterations5", pairs="capsnet_bare_others-iterations5", affine="capsnet_bare_others-iterations5"
+        ),
         "CapsNet, dynamic routing, 1 iteration, decoder": _both(
             "capsnet_decoder-iterations1", pairs="capsnet_moved-iterations1", affine="capsnet_moved-iterations1"
         ),
@@ -46,6 +52,12 @@ SUMMARY = {
             "affnist-generated": "capsnet_em_twice_whole"
         },
         "CapsNet, EM routing, 3 iterations": _both("capsnet_em-iterations3", affine="capsnet_em_odd-iterations3"),
+        **{
+            f"CapsNet, EM routing, {count}, decoder": _both(
+                f"capsnet_em_decoder-iterations{count[0]}", affine=f"capsnet_em_decoder-iterations{count[0]}"
+            )
+            for count in ("1 iteration", "2 iterations", "3 iterations")
+        },
         "CapsNet, EM routing, 1 iteration, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations1"},
         "CapsNet, EM routing, 2 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs"},
         "CapsNet, EM routing, 3 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations3"},
@@ -76,9 +88,9 @@ SUMMARY = {
             **dict.fromkeys(("mnist", "multimnist", "affnist-generated"), "efficient_capsnet"),
             "smallnorb": "efficient_capsnet_norb",
         },
-        "DeepCaps": dict.fromkeys(("mnist", "multimnist", "affnist-generated"), "deepcaps"),
+        "DeepCaps": _both("deepcaps", pairs="deepcaps", affine="deepcaps"),
         "self-routing CapsNet": {"smallnorb": "self_routing_capsnet"},
-        "CNN of CapsNet's size": _both("cnn_matched", affine="cnn_matched"),
+        "CNN of CapsNet's size": _both("cnn_matched", pairs="cnn_matched", affine="cnn_matched"),
         "CNN of the size of CapsNet with decoder": dict.fromkeys(
             ("mnist", "multimnist", "affnist-generated"), "cnn_matched_decoder"
         ),

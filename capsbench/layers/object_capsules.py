@@ -78,7 +78,8 @@ class SetTransformer(nn.Module):
     """Layers of self-attention among M tokens, then one learned query for each output: [B, M, i] -> [B, K, d].
 
     Deviations: what comes in and what goes out is standardised, and tokens have a learned vector each, by which they
-    differ, in place of the parts' templates, which are the same for all images. As the authors' code has it, poses
+    differ, in place of the parts' templates, which but for their colours are the same for all images. The MLP of a
+    layer ends in a ReLU, so that it only adds; the authors' ends in a linear layer. As the authors' code has it, poses
     are a twentieth of what is seen of a part, what goes out hardly differs between images at the start, and in short
     trainings presences stay as they are on average.
     """

@@ -14,7 +14,7 @@ from capsbench.layers import DecoderSize
 from capsbench.layers.transforms import FullTransform
 from capsbench.losses import Labels, Scalar
 from capsbench.models.output import Images, Network, Output, Targets
-from capsbench.registry import DECODERS, LOSSES, MODELS, Chosen, Count, Counts, Fraction, Iterations
+from capsbench.registry import DECODERS, LOSSES, MODELS, Chosen, Count, Counts, Iterations, Momentum
 from capsbench.routing.contract import LayerSize, capsule_lengths, squash
 from capsbench.routing.dynamic import DynamicRouting, dynamic_routing
 
@@ -64,7 +64,7 @@ class DeepCaps(Network):
         cell_dims: Counts = (4, 8, 8, 8),
         class_dim: Count = 32,
         capsule_bias: bool = True,
-        batch_norm_momentum: Fraction = 0.01,
+        batch_norm_momentum: Momentum = 0.01,
     ):
         super().__init__()
         channels, *image_sides = image_shape

@@ -12,7 +12,7 @@ from torch import nn
 from capsbench.layers import DecoderSize
 from capsbench.losses import Labels, Scalar
 from capsbench.models.output import Images, Network, Output, Targets
-from capsbench.registry import DECODERS, LOSSES, MODELS, Chosen, Count, Counts, Fraction
+from capsbench.registry import DECODERS, LOSSES, MODELS, Chosen, Count, Counts, Momentum
 from capsbench.routing.attention import attention_routing
 from capsbench.routing.contract import exponential_squash
 
@@ -61,7 +61,7 @@ class EfficientCapsNet(Network):
         conv_strides: Counts = (1, 1, 1, 2),
         activation: Literal["relu", "leaky_relu"] = "relu",
         normalization: Literal["batch", "instance"] = "batch",
-        batch_norm_momentum: Fraction = 0.01,
+        batch_norm_momentum: Momentum = 0.01,
         primary_kernel: Count | Literal["whole"] = "whole",
         primary_stride: Count = 1,
         primary_dim: Count = 8,

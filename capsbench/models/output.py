@@ -14,10 +14,10 @@ Targets = Float[Tensor, "batch *objects channels height width"]
 class Output(NamedTuple):
     """scores [B, K] (the largest is the prediction); the rest is None where a network has no such thing.
 
-    Scores are logits where a network has them, as CNNs and capsules under EM routing do, else lengths or shares.
-    poses [B, K, D] of the class capsules; reconstructions in [0, 1], [B, C, H, W], or [B, S, C, H, W] of S classes;
-    couplings [B, I, K] of the last routing iteration, each row summing to one; activations [B, K] of the class
-    capsules, in [0, 1], which the losses of capsule networks take.
+    Scores are logits where a network has them, as CNNs and capsules under EM routing do, else lengths or shares. poses
+    [B, K, D] of the class capsules; reconstructions in [0, 1], [B, C, H, W], or [B, S, C, H, W] of S classes; couplings
+    [B, I, K] of the last routing iteration, each row summing to one (less under leaky routing); activations [B, K] of
+    the class capsules, in [0, 1], which the losses of capsule networks take.
     """
 
     scores: Scores

@@ -33,19 +33,20 @@ class Explained(Output):
     shares: Float[Tensor, "batch objects parts"]
 
 
-@MODELS.register("scae", title="SCAE", counts_steps=True)
+@MODELS.register("scae", title="SCAE", counts_steps=True, one_class=True)
 class SCAE(Network):
     """Images -> part capsules, which draw the image from templates; parts -> object capsules, which vote for the parts.
 
     An autoencoder that learns without labels. Object capsules see and explain parts as they are: their gradients do not
-    reach these, so that parts are learned from pixels alone. A linear classifier on the presences of objects, the
-    authors' probe, gives the scores; labels train it and nothing else, since its gradients go no further either. Its
-    inputs are prior presences (that of an object's most present vote) and posterior ones (how many parts it explains),
-    standardised. `objects` is the number of object capsules, which are no class capsules: the output has no poses.
+    reach these, so that parts are learned from pixels alone. A linear classifier on the presences of objects, a probe,
+    gives the scores; labels train it and nothing else, since its gradients go no further either. Its inputs are prior
+    presences (that of an object's most present vote) and posterior ones (how many parts it explains), standardised; the
+    authors have a probe on each as it is, and report the better one. `objects` is the number of object capsules, which
+    are no class capsules: the output has no poses.
 
     Weights of the loss are those of the authors' code but for the posterior ones, 0.7 and 0.2 there: of the entropy of
     what objects explain, in an image (to be small) and over images (to be large). `present_objects` are to be present
-    in an image, objects / classes by default (4.3 of 32 there).
+    in an image, objects / classes by default, as in their code (`run_mnist.sh` names 4.3 of 32).
 
     Deviations, without which it collapses in a training of minutes: components of `pixel_deviation` 0.3, not 1; of each
     image `drawn_pixels`, drawn by lot, in training; templates that learn `template_gain` times as fast; object capsules

@@ -24,15 +24,16 @@ class VitSmall(Network):
     """Patches of 4x4 as tokens, with learned positions -> seven layers of self-attention -> a class token -> softmax.
 
     The defaults are ViT-Lite-7/4, the recipe for data sets as small as CIFAR-10: 3,722,250 parameters on 3x32x32 and 10
-    classes (the paper: 3.72 million); `depth` 6 is ViT-Lite-6/4, 3,195,146. Also from the authors'
-    code: normal starts cut at two standard deviations, of 0.02 in linear layers and 0.2 in positions, a class token
-    that starts at zero, biases at zero, no dropout but 0.1 on attention, stochastic depth that grows to 0.1 with the
-    layers. `pooling` "mean" takes the mean over patches in place of the class token.
+    classes (the paper: 3.72 million); `depth` 6 is ViT-Lite-6/4, 3,195,146. Also from the authors' code: normal starts
+    of 0.02 in linear layers and 0.2 in positions, a class token that starts at zero, biases at zero, no dropout but 0.1
+    on attention, stochastic depth that grows to 0.1 with the layers. `pooling` "mean" takes the mean over patches in
+    place of the class token.
 
-    Deviations: queries, keys and values have biases, as Dosovitskiy's have (their layers have none). The norm of the
-    second half of a layer stands within its shortcut, as Dosovitskiy's does; theirs stands before it. The first
-    convolution starts like the linear layers. Where a side is no multiple of `patch_size`, zeros are added around the
-    image. Their augmentation (CutMix, MixUp, AutoAugment), label smoothing and AdamW are the training's affair.
+    Deviations: normal starts are cut at two standard deviations, which makes them 12 % smaller (theirs are cut at 2,
+    and so hardly at all). Queries, keys and values have biases, as Dosovitskiy's have (their layers have none). The
+    norm of the second half of a layer stands within its shortcut, as Dosovitskiy's does; theirs stands before it. The
+    first convolution starts like the linear layers. Where a side is no multiple of `patch_size`, zeros are added around
+    the image. Their augmentation (CutMix, MixUp, AutoAugment), label smoothing and AdamW are the training's affair.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ _NOT_FOLLOWED = (
 )
 _LOGGING = ("debug", "info", "warning", "error")
 _NOTES = "note_"  # functions of capsbench.run.provenance that write into run.yaml and change nothing else
-_ONLY_NAMES = ("title", "published_on", "counts_steps")  # what `register` is told for people and for checks
+_ONLY_NAMES = ("title", "published_on", "counts_steps", "one_class")  # told to `register` for people and for checks
 
 Definition = tuple[str, str]  # module, name
 

@@ -39,7 +39,10 @@ def check_end(model: Network, validation_loss: float | None, step: int) -> None:
 
 
 def coupling_entropy(couplings: Tensor) -> float:
-    """Return the mean entropy of the couplings [B, I, J] of a child, over log J: 1 is uniform, 0 is one parent."""
+    """Return the mean entropy of the couplings [B, I, J] of a child, over log J: 1 is uniform, 0 is one parent.
+
+    That holds where they add up to one: leaky routing, part of which goes to none of the J, is below 1 when uniform.
+    """
     entropy = -torch.special.xlogy(couplings.detach(), couplings.detach()).sum(dim=2).mean()
     return float(entropy / math.log(couplings.shape[2]))
 

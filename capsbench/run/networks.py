@@ -8,6 +8,7 @@ from torch import nn
 from capsbench.errors import InputError
 from capsbench.losses import Loss
 from capsbench.models import build_model, count_parameters
+from capsbench.registry import MODELS
 from capsbench.study import DataSet, Plan
 
 MOST_PARAMETERS = 1_000_000_000  # 16 GB with gradients and Adam's moments; the papers' networks have up to 25 million
@@ -20,6 +21,11 @@ def check_networks(plan: Plan, experiment: str) -> None:
     """
     variants = {run.variant: run for run in plan.runs if run.experiment == experiment}
     for name, run in variants.items():
+        if (objects := run.data.facts.objects) > 1 and MODELS[run.model].facts.get("one_class"):
+            raise InputError(
+                f"{plan.path}: {experiment}/{name}: {run.model} is for one class per image, and images of "
+                f"{run.data.name} show {objects}"
+            )
         try:
             with torch.device("meta"):
                 model = build_model(run.model, run.data.image_shape, run.data.facts.num_classes, **run.options)

@@ -20,9 +20,9 @@ class Augmentation(Strict):
     scale: Fraction = Field(0.0, description="0.2 draws a factor from 0.8 to 1.2")
     cutout: Annotated[int, Field(ge=0)] = Field(0, description="side of the square set to zero, pixels")
     brightness: NonNegative = Field(
-        0.0, description="smallNORB alone: added, up to this either way, of 0 to 1; there 63/255"
+        0.0, description="smallNORB, its stand-in, CIFAR-10: added, up to this either way, of 0 to 1; smallNORB: 63/255"
     )
-    contrast: Fraction = Field(0.0, description="smallNORB alone: 0.8 draws a factor from 0.2 to 1.8; there 0.8")
+    contrast: Fraction = Field(0.0, description="on the same: 0.8 draws a factor from 0.2 to 1.8; smallNORB: 0.8")
 
 
 def _not_both_lengths(schema: dict[str, Any]) -> None:

@@ -76,3 +76,23 @@ def test_a_loss_that_cannot_take_several_classes_is_found_before_anything_trains
             continue
         with pytest.raises(InputError, match=r"digits/bad: the spread loss takes one class per image; .* 'margin'"):
             check_networks(plan, "digits")
+
+
+def test_a_network_for_one_class_is_refused_on_pairs_before_anything_trains(plan_of):
+    pairs = STUDY.replace("{name: digits}", "{name: multimnist}")
+    bad = pairs.replace("{model: capsnet, options: {transform: {name: grouped, groups: 7}}}", "{model: scae}")
+    assert bad != pairs
+    with pytest.raises(
+        InputError, match="digits/bad: scae is for one class per image, and images of multimnist show 2"
+    ):
+        check_networks(plan_of(bad), "digits")
+
+
+@pytest.mark.parametrize("model", ["efficient_capsnet", "deepcaps"])
+def test_batch_norm_without_running_statistics_is_refused(plan_of, model):
+    bad = STUDY.replace(
+        "capsnet, options: {transform: {name: grouped, groups: 7}}", f"{model}, options: {{batch_norm_momentum: 0}}"
+    )
+    assert bad != STUDY
+    with pytest.raises(InputError, match="batch_norm_momentum"):
+        plan_of(bad)

@@ -18,6 +18,7 @@ _COLUMNS = 2
 _LEFT, _GAP, _BELOW = 1.24, 0.14, 0.2  # inches
 _LETTERS, _TITLE_LETTERS = 22, 19  # in a line of a label, and of the title of axes
 _NOTE = "Marks: seeds; line: their mean. Panels of the same unit or measure have the same scale."
+_LOG_NOTE = " Scales whose values span a factor of four are logarithmic, those in % aside."
 
 Values = Mapping[str, Sequence[float]]  # by variant, of its seeds
 
@@ -51,7 +52,8 @@ def plot_values(name: str, plan: Plan, runs: pd.DataFrame, measures: Measures) -
             rows.append((here, names, scales))
     if not panels:
         return nothing(f"no finished run has a result of '{name}'")
-    figure, axes = lay_out(panels, columns=_COLUMNS, left=_LEFT, gap=_GAP, note=_NOTE)
+    is_log = any(_is_log(scales[unit], unit) for *_, scales in rows for unit in scales)
+    figure, axes = lay_out(panels, columns=_COLUMNS, left=_LEFT, gap=_GAP, note=_NOTE + _LOG_NOTE * is_log)
     styles = looks(plan)
     for places, (drawings, names, scales) in zip(axes, rows, strict=True):
         for place, (axis, (heading, values)) in enumerate(zip(places, drawings, strict=False)):
@@ -88,9 +90,14 @@ def _set_rows(axis: Any, names: Mapping[str, str], labelled: bool) -> None:
     axis.tick_params(axis="y", length=0)
 
 
+def _is_log(values: Sequence[float], unit: str) -> bool:
+    """Tell whether a scale is logarithmic: that of a unit, but not of shares, of which ratios say little."""
+    return unit.startswith("(") and unit != "(%)" and spans_much(values)
+
+
 def _set_scale(axis: Any, values: Sequence[float], unit: str) -> None:
     low, high = min(values), max(values)
-    if unit.startswith("(") and unit != "(%)" and low > 0 and spans_much(values):  # of shares ratios say little
+    if _is_log(values, unit):
         axis.set_xlim(0.8 * low, 1.25 * high)
         make_log(axis, "x")
     else:
