@@ -22,7 +22,8 @@ _NAME, _NUMBERS = 34, 24  # letters
 _USUAL_NUMBERS = 21  # letters; a name makes room for each one more
 NAMES_BESIDE, NUMBERS_BESIDE = 2.85, 1.35  # inches
 _NAME_BESIDE = 56  # letters
-_EDGE = 0.07  # of the width of a panel of many rows, beyond its outermost value
+_APART = 0.3  # of the width of a panel of many rows, between the numbers of ticks
+_EDGE = 0.07  # of that width, beyond the outermost value
 _WIDEST = 2  # rows that reach this many times as far out as all others are cut, with an arrow
 _FAR = 4  # times the median
 _BAND = "0.87"
@@ -161,11 +162,19 @@ def _set_wide_scale(axis: Any, rows: Sequence[Row]) -> tuple[float, float]:
     left, right = scale.transform([low, high])
     edge = _EDGE * (right - left)
     limits = tuple(map(float, scale.inverted().transform([left - edge, right + edge])))
+    places = [factor * 10.0**n for n in range(-6, 4) for factor in range(1, 10)]
+    beyond = [sign * place for place in places if place >= linear for sign in (-1, 1)]
+    labelled = [0.0]
+    for sign in (-1, 1):
+        last = scale.transform([0.0])[0]
+        for place in (place for place in beyond if place * sign > 0 and math.log10(abs(place)).is_integer()):
+            at = scale.transform([place])[0]
+            if abs(at - last) >= _APART * (right - left):
+                labelled, last = [*labelled, place], at
+    labelled = [place for place in labelled if limits[0] <= place <= limits[1]]
+    axis.set_xticks(labelled, [number(tick, None) if tick else "0" for tick in labelled])
+    axis.set_xticks([place for place in beyond if limits[0] <= place <= limits[1]], minor=True)
     axis.set_xlim(limits)
-    decades = [10.0**n for n in range(math.ceil(math.log10(linear)), math.floor(math.log10(max(-low, high))) + 1)]
-    ticks = [0.0, *(sign * value for sign in (-1, 1) for value in decades)]
-    axis.set_xticks(ticks, [number(tick, None) if tick else "0" for tick in ticks])
-    axis.set_xticks([], minor=True)
     return limits[0], limits[1]
 
 
