@@ -22,8 +22,8 @@ _NAME, _NUMBERS = 34, 24  # letters
 _USUAL_NUMBERS = 21  # letters; a name makes room for each one more
 NAMES_BESIDE, NUMBERS_BESIDE = 2.85, 1.35  # inches
 _NAME_BESIDE = 56  # letters
-_APART = 0.3  # of the width of a panel of many rows, between the numbers of ticks
-_EDGE = 0.07  # of that width, beyond the outermost value
+_APART = 0.24  # inches between the numbers of ticks in a panel of many rows
+_EDGE = 0.07  # of the width of such a panel, beyond the outermost value
 _WIDEST = 2  # rows that reach this many times as far out as all others are cut, with an arrow
 _FAR = 4  # times the median
 _BAND = "0.87"
@@ -164,12 +164,13 @@ def _set_wide_scale(axis: Any, rows: Sequence[Row]) -> tuple[float, float]:
     limits = tuple(map(float, scale.inverted().transform([left - edge, right + edge])))
     places = [factor * 10.0**n for n in range(-6, 4) for factor in range(1, 10)]
     beyond = [sign * place for place in places if place >= linear for sign in (-1, 1)]
+    inches = axis.get_position().width * axis.figure.get_size_inches()[0] / (right - left + 2 * edge)
     labelled = [0.0]
     for sign in (-1, 1):
         last = scale.transform([0.0])[0]
         for place in (place for place in beyond if place * sign > 0 and math.log10(abs(place)).is_integer()):
             at = scale.transform([place])[0]
-            if abs(at - last) >= _APART * (right - left):
+            if inches * abs(at - last) >= _APART:
                 labelled, last = [*labelled, place], at
     labelled = [place for place in labelled if limits[0] <= place <= limits[1]]
     axis.set_xticks(labelled, [number(tick, None) if tick else "0" for tick in labelled])
