@@ -90,7 +90,7 @@ SUMMARY = {
         },
         "DeepCaps": _both("deepcaps", pairs="deepcaps", affine="deepcaps"),
         "self-routing CapsNet": {"smallnorb": "self_routing_capsnet"},
-        "CNN of CapsNet's size": _both("cnn_matched", pairs="cnn_matched", affine="cnn_matched"),
+        "CNN of CapsNet's size": _both("cnn_matched", affine="cnn_matched"),
         "CNN of the size of CapsNet with decoder": dict.fromkeys(
             ("mnist", "multimnist", "affnist-generated"), "cnn_matched_decoder"
         ),
