@@ -50,8 +50,8 @@ _DIRECTION = {"supported": "supported in its direction", "contradicted": "contra
 class Finding:
     """One sentence. heading: what its items have in common. more: what is not listed, empty where all is.
 
-    short: the items are a few words each, and need no line of their own. behind: lines per item that a page shows at a
-    click on it, and no text has.
+    short: the items are a few words each, and need no line of their own. behind: for each item, the lines that the page
+    shows when it is clicked; text output leaves them out.
     """
 
     heading: str
@@ -167,9 +167,11 @@ def _one_by_one(rows: Sequence[Any], titles: Mapping[str, str]) -> list[str]:
     titles: of the experiments; empty where there is one.
     """
     lines = []
-    for name, outcome in _OUTCOMES.items():
+    groups = {name: _kept(rows, outcome) for name, outcome in _OUTCOMES.items()}
+    groups["too few seeds"] = [row for row in rows if row.n < FEWEST]
+    for name, found in groups.items():
         named: dict[str, list[str]] = {}
-        for row in _kept(rows, outcome):
+        for row in found:
             mean = number(row.mean, digits_for(row.mean)) if name in ("higher", "lower") else ""
             named.setdefault(row.contrast, []).append(f"{titles.get(row.experiment, '')} {mean}".strip())
         texts = [f"{text} ({', '.join(where)})" if any(where) else text for text, where in named.items()]

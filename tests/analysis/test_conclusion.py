@@ -328,6 +328,8 @@ def test_behind_a_family_the_networks_stand_by_what_came_out(ended):
     assert lower == "lower: v2 against one (−1.00)"
     assert other == "not shown to differ: v1 against one"
     assert "v0 against one" not in str(families)
+    plan, runs = ended(text, **(ends | {"v0": ["failed"] * 5}))
+    assert findings(plan, runs)[0].behind[0][-1] == "too few seeds: v0 against one"
 
 
 def test_what_the_correction_takes_away_is_counted(concluded):

@@ -118,16 +118,16 @@ def _front_line(costs: list[float], errors: list[float]) -> Line2D:
 def _error_limits(layout: list[Cell]) -> tuple[float, float]:
     """Return the range of the errors: of all means, and of intervals as far as they do not dwarf them.
 
-    From the lowest mean down and from the highest up it is as long as the means span, or half the median interval.
+    A linear axis goes beyond the lowest and the highest mean by at most the span of the means or half the median
+    interval, whichever is longer; where all means are equal it shows all of their intervals.
     """
     means = [cell.summary.mean for cell in layout]
     low, high = _ends(layout)
     if spans_much(means):
         return 0.88 * max(low, 0.6 * min(means)), 1.14 * min(high, 1.6 * max(means))
     lengths = [bounds[1] - bounds[0] for cell in layout if (bounds := bounds_of(cell.summary)) is not None]
-    if span := max(float(np.ptp(means)), float(np.median(lengths or [0.0])) / 2) * (
-        np.ptp(means) > 0
-    ):  # one: all of it
+    if span := float(np.ptp(means)):
+        span = max(span, float(np.median(lengths or [0.0])) / 2)
         low, high = max(low, min(means) - span), min(high, max(means) + span)
     edge = 0.08 * ((high - low) or 0.2 * high or 1.0)
     return max(0.0, low - edge) if low > 0 else -edge, high + edge

@@ -4,7 +4,7 @@ Many contrasts fill a page, with the names on the left of the panels, which stan
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -67,8 +67,7 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
         panels.append(Panel(title_of(plan, experiment, runs), height, below=0.24))
     legend = _legend(list(chain(*layouts)))
     panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=legend)
-    note = "On the right: mean difference [95 % interval] in points. An arrow: goes on beyond the panel."
-    note += f"{_SCALE * many}{_on_marks(chain(*layouts))}"
+    note = f"On the right: mean difference [95 % interval] in points.{_on_scale(many, list(chain(*layouts)))}"
     if many:
         figure, axes = lay_out(panels, left=NAMES_BESIDE, right=NUMBERS_BESIDE, note=note, width=PAGE)
     else:
@@ -110,11 +109,8 @@ def side_by_side(titles: Sequence[str], layouts: Sequence[Sequence[Row]]) -> Fig
     legend = _legend(list(chain(*layouts)))
     above = LINE * max(map(len, heads)) + 0.07
     panel = Panel("", beside_height(layouts[0]), below=0.34, legend=legend, above=above)
-    note = (
-        "Difference in test error at equal seeds, the first minus the second: left of 0 the first is better. An arrow: "
-        "goes on beyond the panel."
-    )
-    note += f"{_SCALE}{_on_marks(chain(*layouts))}"
+    note = "Difference in test error at equal seeds, the first minus the second: left of 0 the first is better."
+    note += _on_scale(True, list(chain(*layouts)))
     figure, (axes,) = lay_out([panel], len(layouts), left=NAMES_BESIDE, gap=0.12, note=note, width=PAGE)
     draw_beside(axes, layouts)
     for axis, head in zip(axes, heads, strict=True):
@@ -152,9 +148,14 @@ def _in_numbers(row: Any) -> str:
     return f"{mean} {interval_of_difference(row.low, row.high)}".replace(" ", "\u00a0") + seeds
 
 
-def _on_marks(rows: Iterable[Row]) -> str:
-    marked = any(MARK_POST_HOC in row.mark for row in rows)
-    return f" {MARK_POST_HOC}: {POST_HOC}, declared when both errors were known." if marked else ""
+def _on_scale(many: bool, rows: Sequence[Row]) -> str:
+    """Explain the scales of panels, arrows and marks, with a space before it."""
+    note = _SCALE * many
+    if not many or any(row.quiet and row.extent for row in rows):  # of many, those at chance alone are cut
+        note += " An arrow: goes on beyond the panel."
+    if any(MARK_POST_HOC in row.mark for row in rows):
+        note += f" {MARK_POST_HOC}: {POST_HOC}, declared when both errors were known."
+    return note
 
 
 def _legend(rows: Sequence[Row]) -> list[Any]:

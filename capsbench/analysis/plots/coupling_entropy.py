@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from capsbench.analysis.plots.curves import draw_curves, in_parts, read_curves
+from capsbench.analysis.plots.curves import GOES_ON, draw_curves, goes_on, in_parts, read_curves
 from capsbench.analysis.plots.learning_curves import legend_of
 from capsbench.analysis.plots.panels import Panel, lay_out, nothing, title_of
 from capsbench.analysis.plots.style import Look, handle, looks, styled
@@ -17,6 +17,7 @@ from capsbench.study import Plan
 
 _HEIGHT = 1.3
 _NEAR = 0.9  # where all couplings of an experiment are nearer to uniform than this, its panels do not begin at 0
+_UNIFORM = 1e-5
 _NEAR_NOTE = " Axes that do not begin at 0: all couplings there are nearly uniform."
 _NOTE = (
     "Entropy of a child's couplings over the logarithm of the number of parents, mean over children and images: "
@@ -49,17 +50,26 @@ def plot_coupling_entropy(plan: Plan, results: Path | None, runs: pd.DataFrame) 
             )
             drawings.append((known, _by_iteration))
     lowest = curves.groupby("experiment")["coupling_entropy"].min().to_dict()
-    near = any(_NEAR < low < 1 for low in lowest.values())
-    figure, axes = lay_out(panels, left=0.58 if near else 0.42, note=_NOTE + _NEAR_NOTE * near)
+    if len(diagnosed):
+        for experiment, low in diagnosed.groupby("experiment")["entropy"].min().items():
+            lowest[experiment] = min(low, lowest.get(experiment, 1.0))
+    near = any(map(_is_near, lowest.values()))
+    note = _NOTE + _NEAR_NOTE * near + GOES_ON * goes_on(curves)
+    figure, axes = lay_out(panels, left=0.58 if near else 0.42, note=note)
     for (axis,), (data, draw) in zip(axes, drawings, strict=True):
         draw(axis, data, styles)
         _set_scale(axis, lowest[data["experiment"].iloc[0]])
     return figure
 
 
+def _is_near(low: float) -> bool:
+    """Tell whether couplings are nearly uniform, but not as uniform as float32 writes it."""
+    return _NEAR < low < 1 - _UNIFORM
+
+
 def _set_scale(axis: Any, low: float) -> None:
-    """Show 0 to 1, or, where an experiment has couplings near to uniform alone, as much below 1 as they take."""
-    if not _NEAR < low < 1:
+    """Show 0 to 1, or, where all couplings of an experiment are nearly uniform, only the range that they take."""
+    if not _is_near(low):
         axis.set(ylim=(-0.04, 1.06), ylabel="coupling entropy (0 to 1)")
         return
     axis.set(ylim=(1 - 1.08 * (1 - low), 1 + 0.08 * (1 - low)), ylabel="coupling entropy")

@@ -14,6 +14,7 @@ from capsbench.run.folder import RunFolder, whole
 from capsbench.study import Plan
 
 MOST_LINES = 8
+GOES_ON = " Where one seed trained longer than another, the rest of its curve is thin too."
 STUCK, DIVERGED = "stuck", "diverged"
 
 
@@ -52,11 +53,19 @@ def in_parts(variants: Sequence[str], styles: Mapping[str, Look]) -> list[tuple[
     return [(part, f", {n} of {len(parts)}" if len(parts) > 1 else "") for n, part in enumerate(parts.values(), 1)]
 
 
+def goes_on(curves: pd.DataFrame) -> bool:
+    """Tell whether seeds of a variant that ended like others have trained for different numbers of epochs."""
+    usual = curves[curves["end"] == ""]
+    lengths = usual.groupby(["experiment", "variant", "seed"])["epoch"].max()
+    return bool((lengths.groupby(["experiment", "variant"]).nunique() > 1).any())
+
+
 def draw_curves(axis: Any, curves: pd.DataFrame, column: str, styles: dict[str, Look], bottom: float = 0.0) -> None:
     """Draw the mean over the seeds of each variant, with a band from the lowest to the highest.
 
     Runs that never left chance or diverged are lines of their own, with what became of them at their end: a mean over
-    them and others would be the curve of no run. So is what runs have beyond the last epoch of all.
+    them and others would be the curve of no run. What a run has beyond the last epoch that all seeds reached is also
+    a line of its own.
 
     Args:
         axis: of a panel.

@@ -168,11 +168,12 @@ def _set_wide_scale(axis: Any, rows: Sequence[Row]) -> tuple[float, float]:
     labelled = [0.0]
     for sign in (-1, 1):
         last = scale.transform([0.0])[0]
-        for place in (place for place in beyond if place * sign > 0 and math.log10(abs(place)).is_integer()):
+        within = [sign * place for place in places if limits[0] <= sign * place <= limits[1]]
+        powers = [place for place in within if abs(place) >= linear and math.log10(abs(place)).is_integer()]
+        for place in powers or within[-1:]:
             at = scale.transform([place])[0]
             if inches * abs(at - last) >= _APART:
                 labelled, last = [*labelled, place], at
-    labelled = [place for place in labelled if limits[0] <= place <= limits[1]]
     axis.set_xticks(labelled, [number(tick, None) if tick else "0" for tick in labelled])
     axis.set_xticks([place for place in beyond if limits[0] <= place <= limits[1]], minor=True)
     axis.set_xlim(limits)

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from capsbench.analysis.plots.curves import draw_curves, ends_of, in_parts, read_curves
+from capsbench.analysis.plots.curves import GOES_ON, draw_curves, ends_of, goes_on, in_parts, read_curves
 from capsbench.analysis.plots.panels import Panel, lay_out, make_log, nothing, spans_much, title_of
 from capsbench.analysis.plots.style import Look, handle, looks, styled
 from capsbench.study import Data, Plan
@@ -38,8 +38,7 @@ def plot_learning_curves(plan: Plan, results: Path | None, runs: pd.DataFrame) -
     note = (
         "Mean over the seeds; band from the lowest to the highest. Runs that stayed at chance (-) or diverged (x) are "
     )
-    note += "thin lines of their own" + ", and so is what goes on when a seed has ended" * _goes_on(curves) + "."
-    figure, axes = lay_out(panels, note=note)
+    figure, axes = lay_out(panels, note=f"{note}thin lines of their own.{GOES_ON * goes_on(curves)}")
     for (axis,), (_, own, part, is_validated) in zip(axes, shown, strict=True):
         _draw(axis, own, part, "validation" if is_validated else "training", styles)
     return figure
@@ -53,13 +52,6 @@ def legend_of(curves: pd.DataFrame, variants: list[str], styles: dict[str, Look]
         handle(styles[variant], labels[variant] + (f" ({ends[variant]})" if ends[variant] else ""))
         for variant in variants
     ]
-
-
-def _goes_on(curves: pd.DataFrame) -> bool:
-    """Tell whether seeds of a variant that ended like others have trained for different numbers of epochs."""
-    usual = curves[curves["end"] == ""]
-    lengths = usual.groupby(["experiment", "variant", "seed"])["epoch"].max()
-    return bool((lengths.groupby(["experiment", "variant"]).nunique() > 1).any())
 
 
 def _draw(axis: Any, own: pd.DataFrame, variants: list[str], what: str, styles: dict[str, Look]) -> None:

@@ -22,7 +22,7 @@ _LETTERS = 25  # in a line as wide as one of two axes
 _NOTE = "Mean over the seeds; the band goes from the lowest seed to the highest."
 _MOST_TICKS = 5
 _EACH = " Where seeds have values at different places, each has a line of its own."
-_UNEVEN = " Few places that are unevenly spaced stand equally far apart."
+_UNEVEN = " Where an axis has at most five values, unevenly spaced, they are drawn at equal distances."
 _CONFIDENCE = "confidence"  # the x axis of reliability diagrams: a calibrated network lies on the diagonal
 
 
@@ -43,6 +43,22 @@ class _Drawing:
     def seeds(self) -> Seeds:
         """The curves of all seeds of all variants of the experiment."""
         return [pair for seeds in self.every.values() for pair in seeds]
+
+    @property
+    def places(self) -> np.ndarray:
+        """Where the curves have values."""
+        return np.unique(np.concatenate([x for x, _ in self.seeds]))
+
+    @property
+    def is_reliability(self) -> bool:
+        """Whether both axes have the same scale."""
+        return self.x_label.startswith(_CONFIDENCE)
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether places are few, and some so near to one another that they stand equally far apart instead."""
+        few = not self.is_reliability and 2 < len(self.places) <= _MOST_TICKS
+        return bool(few and np.diff(self.places).min() < np.ptp(self.places) / _MOST_TICKS)
 
 
 @styled
@@ -128,7 +144,7 @@ def _differ(seeds: Seeds) -> bool:
 def _on_places(drawings: Sequence[_Drawing]) -> str:
     """Return what is said of the x axes, with a space before it."""
     note = _EACH if any(_differ(seeds) for drawing in drawings for seeds in drawing.lines.values()) else ""
-    return note + (_UNEVEN if any(_is_uneven(drawing.seeds) for drawing in drawings) else "")
+    return note + (_UNEVEN if any(drawing.is_uneven for drawing in drawings) else "")
 
 
 def _is_seen(lines: Mapping[str, Seeds]) -> bool:
@@ -152,37 +168,27 @@ def _named(left_out: Mapping[str, Sequence[str]], plan: Plan) -> str:
     return f" Not drawn, as all values are 0: {each}." if each else ""
 
 
-def _places(every: Seeds) -> np.ndarray:
-    return np.unique(np.concatenate([x for x, _ in every]))
-
-
-def _is_uneven(every: Seeds) -> bool:
-    """Tell whether a curve has few places, some so near to one another that they stand equally far apart instead."""
-    places = _places(every)
-    return bool(2 < len(places) <= _MOST_TICKS and np.diff(places).min() < np.ptp(places) / _MOST_TICKS)
-
-
-def _set_scale(axis: Any, every: Seeds) -> None:
+def _set_scale(axis: Any, drawing: _Drawing) -> None:
     """Give all axes of an experiment and a curve one scale, with ticks where values are if they are few."""
-    places = _places(every)
-    if len(places) <= _MOST_TICKS:
-        axis.set_xticks(range(len(places)) if _is_uneven(every) else places, [plain(place) for place in places])
+    places = drawing.places
+    if len(places) <= _MOST_TICKS and not drawing.is_reliability:
+        axis.set_xticks(range(len(places)) if drawing.is_uneven else places, [plain(place) for place in places])
     elif np.array_equal(places, np.round(places)):
         axis.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
-    values = np.concatenate([y for _, y in every])
-    low, high = float(values.min()), float(values.max())
-    if low == high == 0:
+    values = np.concatenate([y for _, y in drawing.seeds])
+    values = values[np.isfinite(values)]
+    if not values.any():
         axis.set(ylim=(-0.05, 1), yticks=[0, 1])
-    else:
-        edge = 0.05 * (high - low) or 0.05 * abs(high)
-        axis.set_ylim(low - edge, high + edge)
+        return
+    low, high = float(values.min()), float(values.max())
+    edge = 0.05 * (high - low) or 0.05 * abs(high)
+    axis.set_ylim(low - edge, high + edge)
 
 
 def _draw(axis: Any, drawing: _Drawing, styles: Mapping[str, Look]) -> None:
     lines: Mapping[str, Seeds] = drawing.lines
-    if _is_uneven(drawing.seeds):
-        places = _places(drawing.seeds)
-        lines = {name: [(np.searchsorted(places, x), y) for x, y in seeds] for name, seeds in lines.items()}
+    if drawing.is_uneven:
+        lines = {name: [(np.searchsorted(drawing.places, x), y) for x, y in seeds] for name, seeds in lines.items()}
     for place, (variant, seeds) in enumerate(lines.items()):
         look, first = styles[variant], seeds[0][0]
         step = max(1, len(first) // 6)
@@ -195,8 +201,8 @@ def _draw(axis: Any, drawing: _Drawing, styles: Mapping[str, Look]) -> None:
         axis.plot(first, every.mean(axis=0), **marked, **look.line())
         if len(every) > 1:
             axis.fill_between(first, every.min(axis=0), every.max(axis=0), color=look.color, alpha=0.12, lw=0)
-    _set_scale(axis, drawing.seeds)
-    if drawing.x_label.startswith(_CONFIDENCE):
+    _set_scale(axis, drawing)
+    if drawing.is_reliability:
         axis.axline((0, 0), slope=1, color=QUIET, linewidth=0.6, zorder=1)
         axis.set(xlim=(-4, 104), ylim=(-4, 104))
     axis.set_title("\n".join(wrapped(drawing.name.replace("_", " "), _LETTERS)), fontsize=SMALL, loc="left", pad=3)

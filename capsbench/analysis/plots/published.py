@@ -41,7 +41,8 @@ def plot_published(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figu
     ]
     panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=_legend([*chain(*layouts)]))
     left_out = len(found) - len(shown)
-    note = f"Not shown: {left_out} more, without results on the paper's data set." if left_out else ""
+    note = "Ours: mean ± standard deviation over the seeds."
+    note += f" Not shown: {left_out} more, without results on the paper's data set." if left_out else ""
     figure, axes = lay_out(panels, left=0.17, note=note)
     for (axis,), rows in zip(axes, layouts, strict=True):
         draw_forest(axis, rows)
@@ -57,7 +58,7 @@ def _row(cell: Cell, color: str) -> Row:
     ended += f"\nat chance in {cell.stuck} of {cell.planned}" if cell.stuck else ""
     return Row(
         f"{cell.label}, against {published} ({published.paper} {published.table})",
-        f"ours {error_text(cell)}\n{verdict}{ended}",
+        f"ours {error_text(cell)} %\n{verdict}{ended}",
         verdict.difference, verdict.low, verdict.high,
         points=[error - published.error for error in cell.errors.values()],
         margin=published.margin + published.rounding if comparable else 0.0,

@@ -83,7 +83,7 @@ class Look:
 def looks(plan: Plan) -> dict[str, Look]:
     """Return the look of each variant of a study, the same in all its figures and whatever has run.
 
-    Variants are one method where they differ in the number of routing iterations alone, which fill and dashes tell.
+    Variants of one method (see `methods`) differ in fill and dashes by their numbers of routing iterations.
     """
     found: dict[str, Look] = {}
     members: dict[int, list[int | None]] = {}  # numbers of iterations that a method has
@@ -103,18 +103,20 @@ def looks(plan: Plan) -> dict[str, Look]:
 def methods(plan: Plan) -> dict[str, int]:
     """Return the number of the method that each variant is, counted in the order of the study.
 
-    Variants of one label that share no experiment are one method, too: a network that each data set has its own of.
+    Variants that differ in the number of routing iterations alone are one method. So are those with the same label, but
+    for that number, that share no experiment, such as a CNN of which each data set has its own.
     """
     runs: dict[str, dict[str, Run]] = {}
     for run in plan.runs:
         runs.setdefault(run.variant, {}).setdefault(run.experiment, run)
-    firsts: list[Mapping[str, Run]] = []  # of each method, the runs of its first variant
+    members: list[list[Mapping[str, Run]]] = []  # of each method, the runs of its variants
     found = {}
     for variant, own in runs.items():
-        same = (number for number, first in enumerate(firsts) if _are_one_method(own, first))
-        found[variant] = next(same, len(firsts))
-        if found[variant] == len(firsts):
-            firsts.append(own)
+        same = (n for n, others in enumerate(members) if all(_are_one_method(own, other) for other in others))
+        found[variant] = next(same, len(members))
+        if found[variant] == len(members):
+            members.append([])
+        members[found[variant]].append(own)
     return found
 
 
@@ -131,7 +133,7 @@ def handle(look: Look, label: str, line: bool = True) -> Line2D:
 def _are_one_method(own: Mapping[str, Run], other: Mapping[str, Run]) -> bool:
     """Compare labels, or networks without iterations and, where an experiment has both variants, trainings."""
     first, second = next(iter(own.values())), next(iter(other.values()))
-    if first.label == second.label and not own.keys() & other.keys():
+    if method_name(first.label) == method_name(second.label) and not own.keys() & other.keys():
         return True
     if _network(first) != _network(second):
         return False

@@ -18,7 +18,7 @@ _COLUMNS = 2
 _LEFT, _GAP, _BELOW = 1.24, 0.14, 0.2  # inches
 _LETTERS, _TITLE_LETTERS = 22, 19  # in a line of a label, and of the title of axes
 _NOTE = "Marks: seeds; line: their mean. Panels of the same unit or measure have the same scale."
-_LOG_NOTE = " Scales whose values span a factor of four are logarithmic, those in % aside."
+_LOG_NOTE = " Scales with a unit other than % are logarithmic where their values span more than a factor of four."
 
 Values = Mapping[str, Sequence[float]]  # by variant, of its seeds
 

@@ -28,7 +28,7 @@ def test_panels_of_eight_lines_break_between_methods():
     alone = {f"v{n}": look(n) for n in range(MOST_LINES + 2)}
     assert [len(part) for part, _ in in_parts(list(alone), alone)] == [5, 5]
     long = {f"v{n}": look(0) for n in range(MOST_LINES + 2)}  # of one method more than a panel holds
-    assert sum(len(part) for part, _ in in_parts(list(long), long)) == MOST_LINES + 2
+    assert [len(part) for part, _ in in_parts(list(long), long)] == [MOST_LINES, 2]
 
 
 def curves(name: str, x: list[float], y: list[float]) -> dict:
@@ -67,7 +67,7 @@ def test_few_places_have_their_ticks_and_none_stands_on_another(many, results, x
     axis = figure.axes[0]
     assert [label.get_text() for label in axis.get_xticklabels()] == [f"{value:g}" for value in x]
     assert list(axis.lines[0].get_xdata()) == list(axis.get_xticks()) == pytest.approx(places)
-    assert ("equally far apart" in said(figure)) == (places != x)
+    assert ("equal distances" in said(figure)) == (places != x)
     plt.close("all")
 
 
@@ -95,7 +95,7 @@ def test_a_mean_over_seeds_ends_with_the_first_of_them(plan, write_run, figure_o
     (alone,) = [line for line in axis.lines if line.get_label() == "goes on"]
     assert list(mean.get_xdata()) == [1, 2]
     assert list(alone.get_xdata()) == [2, 3, 4]
-    assert "what goes on when a seed has ended" in said(figure)
+    assert "trained longer" in said(figure)
 
 
 def test_many_rows_show_small_and_large_differences_on_one_scale():
@@ -126,10 +126,23 @@ variants:
 """
 
 
+@pytest.mark.parametrize("values", [(-0.3, 0.1, 0.5), (-3.0, 1.0, 5.0), (0.0, 40.0, 90.0)])
+def test_a_panel_of_many_rows_has_numbers_on_both_sides_of_0(values):
+    rows = [Row(f"r{n}", mean=mean, low=mean, high=mean, margin=max(values) / 2.5) for n, mean in enumerate(values)]
+    figure, axis = plt.subplots(figsize=(1.5, 2))
+    draw_beside([axis], [rows])
+    low, high = axis.get_xlim()
+    shown = [tick for tick in axis.get_xticks() if low <= tick <= high]
+    assert min(shown) < 0 < max(shown)
+    plt.close(figure)
+
+
 def test_what_each_data_set_has_its_own_of_looks_the_same(make_plan):
     found = looks(make_plan(OWN))
     assert found["one"] == found["two"]
     assert found["one"].color != found["capsnet"].color
+    third = OWN.replace("[capsnet, two]", "[capsnet, two, three]") + "  three: {model: cnn_matched, label: other}\n"
+    assert looks(make_plan(third))["three"].color not in {found["one"].color, found["capsnet"].color}
     both = looks(make_plan(OWN.replace("[capsnet, two]", "[one, two]")))  # which stand side by side
     assert both["one"].color != both["two"].color
 
@@ -144,3 +157,22 @@ def test_times_are_medians_and_runs_at_chance_are_counted(make_plan, study_text,
     assert list(line.get_ydata()) == pytest.approx([1000 * 9 / (2 * 1158)] * 2)
     (text,) = figure.legends[0].get_texts()
     assert "(1 of 6 runs stuck at chance)" in text.get_text().replace("\n", " ")
+
+
+def test_reliability_stays_on_its_diagonal_and_gaps_are_left_out(many, results):
+    measures = {}
+    for run in many.runs:
+        found = curves("reliability", [62.0, 81.0, 93.0, 99.0], [60.0, float("nan"), 90.0, 98.0])
+        found["routing"]["curves"][0]["x_label"] = "confidence (%)"
+        measures[run.key] = found
+    figure = plot_measured("routing", many, collect(many, results), measures)
+    assert list(figure.axes[0].lines[0].get_xdata()) == [62.0, 81.0, 93.0, 99.0]
+    assert figure.axes[0].get_xlim() == (-4, 104)
+    plt.close("all")
+
+
+def test_uniform_couplings_are_not_shown_as_rounding(plan, write_run, figure_of):
+    for run in plan.runs:
+        rows = [{"epoch": 1, "train_accuracy": 0.5, "validation_accuracy": 0.5, "coupling_entropy": 0.9999994}]
+        write_run(run).write_metrics(rows)
+    assert figure_of(plot_coupling_entropy, plan).axes[0].get_ylim()[0] < 0
