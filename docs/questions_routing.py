@@ -112,9 +112,9 @@ ITERATIONS = Question(
     "With one iteration dynamic routing is uniform routing, so the figure's rows of dynamic routing against equal "
     "couplings compare three with one. At S17's width on MultiMNIST three stay at chance from PyTorch's start, without"
     " warm-up; from the authors' start they learn, with a lower error than one from that start (four seeds) and the "
-    "same, within a tenth, as one from PyTorch's (‡). Five have the same error as three, within a tenth, on MultiMNIST"
-    " and affine digits. EM routing needs its second iteration on MNIST, smallNORB and MultiMNIST, and a third raises "
-    "its error on MultiMNIST.",
+    "same, within a tenth, as one from PyTorch's (‡). With a decoder five have the same error as three, within a "
+    "tenth, on MultiMNIST and affine digits; without one their error is lower on MultiMNIST. EM routing needs its "
+    "second iteration on MNIST, smallNORB and MultiMNIST, and a third raises its error on MultiMNIST.",
     "One iteration of dynamic routing is uniform routing, so these are the differences given above. "
     "On MultiMNIST at S17's width networks with three that start as PyTorch does, without warm-up, stay at "
     "chance in all five seeds. Set up as in the code of S17's authors they learn, and have the same error, "

@@ -30,6 +30,7 @@ REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the fir
     "diagnostics/mnist-short/em_*": _LOST,
     "lost/mnist/em": _LOST,
     "cpu/affnist-generated/capsnet_em_twice": "[lost classes](surprises.md#affine-digits)",
+    "cpu/affnist-generated/capsnet_em_decoder-iterations2": "[lost classes](surprises.md#affine-digits)",
     "claims/affdigits/capsnet_*": "follows the CNN, at whose familiar error it is stopped",
     "*/multimnist/cnn_matched_decoder": "[closer where the rate falls](surprises.md#multimnist)",
     "fair/smallnorb/dynamic_decay": "[closer where the rate falls](surprises.md#multimnist)",
