@@ -113,8 +113,8 @@ ITERATIONS = Question(
     "couplings compare three with one. At S17's width on MultiMNIST three stay at chance from PyTorch's start, without"
     " warm-up; from the authors' start they learn, with a lower error than one from that start (four seeds) and the "
     "same, within a tenth, as one from PyTorch's (‡). With a decoder five have the same error as three, within a "
-    "tenth, on MultiMNIST and affine digits; without one their error is lower on MultiMNIST. EM routing needs its "
-    "second iteration on MNIST, smallNORB and MultiMNIST, and a third raises its error on MultiMNIST.",
+    "tenth, on MultiMNIST and affine digits. EM routing needs its second iteration on MNIST, smallNORB and MultiMNIST, "
+    "and a third raises its error on MultiMNIST.",
     "One iteration of dynamic routing is uniform routing, so these are the differences given above. "
     "On MultiMNIST at S17's width networks with three that start as PyTorch does, without warm-up, stay at "
     "chance in all five seeds. Set up as in the code of S17's authors they learn, and have the same error, "
@@ -161,8 +161,10 @@ ITERATIONS = Question(
     "against one: the same within a tenth on both, {two_decoder@multimnist~} and {two_decoder@affnist-generated~}.\n"
     "Without a decoder two against one is the same within a tenth, too, {two_bare@multimnist~} and "
     "{two_bare@affnist-generated~}, and so is five against three on affine digits {five_bare@affnist-generated~}; on "
-    "MultiMNIST five have an error {five_bare@multimnist<} points lower than three, where three have the same as one, "
-    "within a tenth {three_bare@multimnist~}.\n"
+    "MultiMNIST, where three have the same as one, within a tenth {three_bare@multimnist~}, five have an error "
+    "{five_bare@multimnist<} points lower than three. After Holm's correction for the family's three contrasts this "
+    "holds narrowly. The family was declared with eight; five were put off before they ran, and with one of them it "
+    "would not hold.\n"
     "Dynamic routing's final couplings are nearly "
     "equal. Networks trained with three iterations of EM or Heinsen routing [fail with one at "
     "test](results.md#one-iteration-at-test).\n"
