@@ -104,11 +104,13 @@ def cells(plan: Plan, runs: pd.DataFrame) -> list[Cell]:
 
     Args:
         plan: the study.
-        runs: from `collect` or `read_runs`.
+        runs: from `collect` or `read_runs`; those of some experiments give the cells of these.
     """
+    here = set(runs["experiment"])
     first: dict[tuple[str, str], Run] = {}
     for run in plan.runs:
-        first.setdefault((run.experiment, run.variant), run)
+        if run.experiment in here:
+            first.setdefault((run.experiment, run.variant), run)
     return [_cell(run, plan, runs) for run in first.values()]
 
 

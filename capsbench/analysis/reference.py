@@ -153,17 +153,26 @@ def redraw_tables(plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | 
 
 
 def redraw_plots(
-    plan: Plan, runs: pd.DataFrame, folder: Path, results: Path | None = None, images: bool = True
+    plan: Plan,
+    runs: pd.DataFrame,
+    folder: Path,
+    results: Path | None = None,
+    images: bool = True,
+    experiment: str | None = None,
 ) -> list[Path]:
     """Draw the plots of a reference, and remove those that its study no longer has; returns the paths.
 
-    The arguments are those of `redraw`. Without run folders no plot that shows images is drawn.
+    The arguments are those of `redraw`. Without run folders no plot that shows images is drawn. The plots of one
+    experiment go into plots/EXPERIMENT.
     """
     from capsbench.analysis.plots import write_plots  # seaborn takes as long to import as tables to write
 
     with _run_folders(plan, folder, results) as known:
         measures = measures_of(plan, folder, results)
-        written = write_plots(plan, runs, folder / "plots", known, measures, images and results is not None)
+        place = folder / "plots" / (experiment or "")
+        written = write_plots(plan, runs, place, known, measures, images and results is not None, experiment)
+    if experiment is not None:
+        return written
     _leave(folder / "plots", {f"{name}.{ending}" for name in plan.study.plots for ending in ("png", "svg")})
     _note_analysis(folder)
     return written

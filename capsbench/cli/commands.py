@@ -310,17 +310,21 @@ def tables(study: str | None, results: Path, file: Path | None) -> None:
 
 
 @capsbench.command("plots")
+@click.option("--experiment", metavar="E", help="Only this experiment: narrow figures, in plots/E.")
 @redrawn_options
-def plots(study: str | None, results: Path, file: Path | None) -> None:
+def plots(study: str | None, experiment: str | None, results: Path, file: Path | None) -> None:
     """Rebuild the plots from the runs that exist; trains nothing.
 
     With --runs, those of a committed reference; plots that show images then stay as they are.
 
-    Example: capsbench plots quick
+    Example: capsbench plots quick --experiment digits
     """
     from capsbench.analysis.reference import redraw_plots
 
-    for path in redraw_plots(*_runs(study, results, file)):
+    plan, runs, folder, source = _runs(study, results, file)
+    if experiment is not None and experiment not in plan.data:
+        unknown_name("experiment", experiment, list(plan.data), f"{plan.path}: ")
+    for path in redraw_plots(plan, runs, folder, source, experiment=experiment):
         log.info(str(path))
 
 

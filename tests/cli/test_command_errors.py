@@ -25,6 +25,7 @@ from capsbench.cli import main
         (["tables", "small", "--result", "there"], ["--result'"]),
         (["tables"], ["STUDY", "--runs", "'capsbench tables --help'"]),
         (["plots", "--runs", "nosuch/runs.csv"], ["nosuch/runs.csv", "cannot be read"]),
+        (["plots", "small", "--experiment", "digts"], ["configs/small.yaml", "'digts'", "did you mean digits?"]),
         (["report", "--runs", "configs/small.yaml"], ["configs/small.yaml", "is no runs.csv"]),
         (["verify"], ["results/reference", "no reference"]),
         (["tables", "small", "large"], ["unexpected", "large", "'capsbench tables --help'"]),

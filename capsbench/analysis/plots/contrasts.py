@@ -49,16 +49,24 @@ _TITLE = 15.0  # letters in an inch
 
 
 @styled
-def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame) -> Figure:
-    """Forest plot: the mean difference of each contrast with its 95 % t interval, and the difference at each seed."""
+def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame, experiment: str | None = None) -> Figure:
+    """Forest plot: the mean difference of each contrast with its 95 % t interval, and the difference at each seed.
+
+    Args:
+        plan: the study.
+        results: not needed.
+        runs: from `collect` or `read_runs`, all of them, since what is shown rests on whole families.
+        experiment: the one to draw; None for all.
+    """
     if not plan.contrasts:
         return nothing("the study has no contrasts")
     table = compare(contrasts_of_begun(plan, runs), runs)
+    table = table if experiment is None else table[table["experiment"] == experiment]
     if not table["n"].any():
         return nothing("no seed with results of both variants of a contrast")
     experiments = order_of(table, "experiment")
     many = len(table.drop_duplicates(["family", "contrast"])) >= MANY
-    if many and len(experiments) <= _MOST_BESIDE:
+    if many and 1 < len(experiments) <= _MOST_BESIDE:
         return _beside(plan, table, experiments, runs)
     panels, layouts = [], []
     for experiment in experiments:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from capsbench.analysis.measures import Measures, read_measures
+from capsbench.analysis.plots.contrasts import plot_contrasts
 from capsbench.analysis.plots.protocols import plot_protocol
 from capsbench.analysis.plots.registry import NEED_RUN_FOLDERS, OF_IMAGES, PLOTS
 from capsbench.analysis.plots.style import PIXELS_PER_INCH
@@ -29,6 +30,7 @@ def write_plots(
     results: Path | None = None,
     measures: Measures | None = None,
     images: bool = True,
+    experiment: str | None = None,
 ) -> list[Path]:
     """Draw the plots that a study asks for.
 
@@ -41,23 +43,33 @@ def write_plots(
         measures: from `read_measures` or `load_measures`; left out: read from the run folders.
         images: whether the run folders have predictions. Those that a reference keeps have not: what shows images
             stays as it is.
+        experiment: the one to draw, in the colours and markers that it has beside the others; None for all.
 
     Returns:
         The paths of what was drawn.
     """
     if measures is None:
         measures = {} if results is None else read_measures(plan, results)
+    if experiment is not None:
+        own = {run.key for run in plan.runs if run.experiment == experiment}
+        measures = {key: found for key, found in measures.items() if key in own}
+    drawn = runs if experiment is None else runs[runs["experiment"] == experiment]
     needed = NEED_RUN_FOLDERS if results is None else () if images else OF_IMAGES
     kept = [name for name in plan.study.plots if name in needed]
     paths = []
     for name in plan.study.plots:
         if name in kept:
             continue
-        draw = PLOTS.get(name)
-        figure = draw(plan, results, runs) if draw else plot_protocol(name, plan, results, runs, measures)
+        if name == "contrasts":  # from all runs: Holm's correction is for whole families
+            figure = plot_contrasts(plan, results, runs, experiment)
+        elif name in PLOTS:
+            figure = PLOTS[name](plan, results, drawn)
+        else:
+            figure = plot_protocol(name, plan, results, drawn, measures)
         paths += save_figure(figure, folder, name)
     if kept:
-        log.info(f"{folder}: without run folders the following cannot be drawn and stay as they are: {', '.join(kept)}")
+        stay = " and stay as they are" if experiment is None else ""
+        log.info(f"{folder}: without run folders the following cannot be drawn{stay}: {', '.join(kept)}")
     return paths
 
 

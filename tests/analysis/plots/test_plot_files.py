@@ -1,10 +1,11 @@
 from typing import get_args
 
+import pytest
 from matplotlib import pyplot as plt
 from studies import CNN_ALONE, NOVEL, TABLE1
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.plots import PLOTS, write_plots
+from capsbench.analysis.plots import PLOTS, plot_contrasts, write_plots
 from capsbench.study.schema import Plot
 
 
@@ -77,3 +78,54 @@ def test_a_run_without_error_can_be_drawn(plan, write_run, results):
         folder.write_metrics([row])
     paths = write(plan, results)
     assert [path.stem for path in paths if says_nothing(path)] == []
+
+
+TWO = """\
+name: small_study
+seeds: [0, 1, 2]
+training: {epochs: 2}
+experiments:
+  digits: {data: {name: digits}, variants: [cnn_matched, capsnet, capsnet_em]}
+  pairs: {data: {name: digits, validation_images: 100}, variants: [capsnet_em, capsnet]}
+variants:
+  cnn_matched: {model: cnn_matched}
+  capsnet: {model: capsnet}
+  capsnet_em: {model: capsnet, options: {routing: em}}
+plots: [error_by_variant, accuracy_cost, learning_curves, contrasts]
+contrasts: {routing: [{a: capsnet_em, b: capsnet}]}
+"""
+
+
+@pytest.fixture
+def two(make_plan, write_run):
+    """EM is ahead in both experiments; with p = 0.031 in pairs, which Holm's correction for two makes 0.062."""
+    plan = make_plan(TWO)
+    ends = {"digits": {"capsnet_em": [3.0, 4.6, 4.1]}, "pairs": {"capsnet_em": [3.8, 3.3, 3.7]}}
+    for run in plan.runs:
+        write_run(run, error=ends[run.experiment].get(run.variant, [5.0, 5.2, 4.8])[run.seed])
+    return plan
+
+
+def write_part(plan, results, experiment):
+    folder = results / "small_study/plots" / experiment
+    write_plots(plan, collect(plan, results), folder, results, experiment=experiment)
+    return {path.stem: path.read_text() for path in folder.glob("*.svg")}
+
+
+def test_the_plots_of_one_experiment_show_it_alone_in_the_colours_of_the_study(two, results):
+    whole = {path.stem: path.read_text() for path in write(two, results) if path.suffix == ".svg"}
+    narrow = write_part(two, results, "pairs")
+    assert narrow.keys() == whole.keys()
+    for name, drawing in narrow.items():
+        assert "<!-- pairs (handwritten" in drawing and "<!-- handwritten" not in drawing, name
+        assert "<!-- pairs (handwritten" in whole[name] and "<!-- handwritten" in whole[name], name
+    blue, orange, green = "#0072b2", "#d55e00", "#009e73"  # of the three, in the order of the study
+    assert all(color in whole["error_by_variant"] for color in (blue, orange, green))
+    assert [color in narrow["error_by_variant"] for color in (blue, orange, green)] == [False, True, True]
+
+
+def test_the_contrasts_of_one_experiment_are_corrected_for_the_whole_family(two, results):
+    figure = plot_contrasts(two, results, collect(two, results), "pairs")
+    (mean,) = (line for axis in figure.axes for line in axis.lines if line.get_marker() == "D")
+    assert mean.get_xdata() == pytest.approx([-1.4])
+    assert mean.get_markerfacecolor() == "white"  # not shown
