@@ -58,6 +58,10 @@ SUMMARY = {
             )
             for count in ("1 iteration", "2 iterations", "3 iterations")
         },
+        **{
+            f"CapsNet, EM routing, {count}, margin loss": {"multimnist": f"capsnet_em_bare_pairs-iterations{count[0]}"}
+            for count in ("1 iteration", "2 iterations", "3 iterations")
+        },
         "CapsNet, EM routing, 1 iteration, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations1"},
         "CapsNet, EM routing, 2 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs"},
         "CapsNet, EM routing, 3 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations3"},
@@ -90,7 +94,7 @@ SUMMARY = {
         },
         "DeepCaps": _both("deepcaps", pairs="deepcaps", affine="deepcaps"),
         "self-routing CapsNet": {"smallnorb": "self_routing_capsnet"},
-        "CNN of CapsNet's size": _both("cnn_matched", affine="cnn_matched"),
+        "CNN of CapsNet's size": _both("cnn_matched", pairs="cnn_matched", affine="cnn_matched"),
         "CNN of the size of CapsNet with decoder": dict.fromkeys(
             ("mnist", "multimnist", "affnist-generated"), "cnn_matched_decoder"
         ),
