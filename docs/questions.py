@@ -38,7 +38,8 @@ QUESTIONS = (
             "resnet": Contrast("diagnostics", "CapsNet with decoder and residual features against a ResNet-20"),
         },
         more="After 30 epochs its error is {long@mnist>} points higher on MNIST and {long@smallnorb>} on smallNORB.\n"
-        "With decoder, against a CNN of that size, it is {decoder@multimnist>} points higher on MultiMNIST.\n"
+        "With decoder, against a CNN of that size, it is {decoder@mnist>} points higher on MNIST, {decoder@smallnorb>} "
+        "on smallNORB, {decoder@multimnist>} on MultiMNIST and {decoder@affnist-generated>} on affine digits.\n"
         "With residual features on MultiMNIST its error is the same, within a tenth, as that of a ResNet-20 of widths "
         "16-32-64 {resnet@multimnist~}.\n"
         "Against S17's own CNNs, at S17's width: on MultiMNIST, set up as in the code of S17's authors, CapsNet has an "

@@ -95,9 +95,7 @@ SUMMARY = {
         "DeepCaps": _both("deepcaps", pairs="deepcaps", affine="deepcaps"),
         "self-routing CapsNet": {"smallnorb": "self_routing_capsnet"},
         "CNN of CapsNet's size": _both("cnn_matched", pairs="cnn_matched", affine="cnn_matched"),
-        "CNN of the size of CapsNet with decoder": dict.fromkeys(
-            ("mnist", "multimnist", "affnist-generated"), "cnn_matched_decoder"
-        ),
+        "CNN of the size of CapsNet with decoder": dict.fromkeys(TITLES, "cnn_matched_decoder"),
         "CNN (S17)": {"mnist": "cnn_sabour_mnist", "multimnist": "cnn_sabour_multimnist"},
         "CNN (H18)": {"smallnorb": "cnn_hinton_norb"},
         "ResNet-20": _both("resnet20", pairs="resnet20", affine="resnet20"),
