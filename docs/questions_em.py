@@ -70,8 +70,8 @@ EM_OR_DYNAMIC = Question(
     },
     more="On MultiMNIST with two iterations of EM its error is {pairs@multimnist>} points higher with decoder, and "
     "{bare@multimnist>} without; with decoder and at ten times our inverse temperature both have the same error "
-    "within a tenth {warm@multimnist~}. There beta_u that starts at 0 lowers EM's error by {start_u@multimnist<} "
-    "points; with both betas from 0 four seeds of five stay at chance.\n"
+    "within a tenth {warm@multimnist~}. At our inverse temperature, with decoder, beta_u that starts at 0 lowers "
+    "EM's error by {start_u@multimnist<} points; with both betas from 0 four seeds of five stay at chance.\n"
     "Each under its paper's loss, EM's error is {own@mnist<?} points lower on MNIST, which does not hold after "
     "Holm's correction but does at ten times our inverse temperature ({hot@mnist<}), and after 30 epochs "
     "{own_long@smallnorb>} higher on smallNORB. After 15 epochs neither difference on smallNORB holds.\n"

@@ -110,11 +110,11 @@ ITERATIONS = Question(
     "Do more iterations help? Three of dynamic routing do on MNIST; at our inverse temperature EM needs two.",
     "Iterations of routing",
     "With one iteration dynamic routing is uniform routing, so the figure's rows of dynamic routing against equal "
-    "couplings compare three with one. At S17's width on MultiMNIST three stay at chance from PyTorch's start, without"
-    " warm-up; from the authors' start they learn, with a lower error than one from that start (four seeds) and the "
-    "same, within a tenth, as one from PyTorch's (‡). With a decoder five have the same error as three, within a "
-    "tenth, on MultiMNIST and affine digits. EM routing needs its second iteration on MNIST, smallNORB and MultiMNIST, "
-    "and a third raises its error on MultiMNIST.",
+    "couplings compare three with one. At S17's width on MultiMNIST three stay at chance from PyTorch's start, "
+    "without warm-up; from the authors' start they learn, with a lower error than one from that start (four seeds) "
+    "and the same, within a tenth, as one from PyTorch's (‡). Five have the same error as three, within a tenth, on "
+    "MultiMNIST and affine digits, with a decoder and without. EM routing needs its second iteration on MNIST, "
+    "smallNORB and MultiMNIST, and a third raises its error on MultiMNIST.",
     "One iteration of dynamic routing is uniform routing, so these are the differences given above. "
     "On MultiMNIST at S17's width networks with three that start as PyTorch does, without warm-up, stay at "
     "chance in all five seeds. Set up as in the code of S17's authors they learn, and have the same error, "
@@ -173,7 +173,7 @@ ITERATIONS = Question(
     "A third iteration of EM lowers its error on MNIST under the spread loss by {em_three@mnist<?} points, which does "
     "not hold after Holm's correction; on smallNORB no difference was shown {em_three@smallnorb=}. Under the margin "
     "loss it raises the error, by {em_margin@mnist>} on MNIST, without a decoder, and on MultiMNIST by "
-    "{em_bare_three@multimnist>} without and {em_pairs_three@multimnist>} with one; at ten times our inverse "
+    "{em_bare_three@multimnist>} without a decoder and {em_pairs_three@multimnist>} with it; at ten times our inverse "
     "temperature no difference was shown on MNIST {em_margin_warm@mnist=}, and on MultiMNIST the error is the same "
     "within a tenth {em_warm@multimnist~}.",
     also="{em_test@mnist>} {em_test@smallnorb>} {heinsen_test@mnist>} {heinsen_test@smallnorb>} {three@mnist<} "

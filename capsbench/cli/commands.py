@@ -310,12 +310,12 @@ def tables(study: str | None, results: Path, file: Path | None) -> None:
 
 
 @capsbench.command("plots")
-@click.option("--experiment", metavar="E", help="Only this experiment: narrow figures, in plots/E.")
+@click.option("--experiment", metavar="E", help="Only this experiment, as wide as a column or a page, in plots/E.")
 @redrawn_options
 def plots(study: str | None, experiment: str | None, results: Path, file: Path | None) -> None:
     """Rebuild the plots from the runs that exist; trains nothing.
 
-    With --runs, those of a committed reference; plots that show images then stay as they are.
+    With --runs, those of a committed reference; plots that show images are then not drawn.
 
     Example: capsbench plots quick --experiment digits
     """

@@ -62,6 +62,8 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame, experim
         return nothing("the study has no contrasts")
     table = compare(contrasts_of_begun(plan, runs), runs)
     table = table if experiment is None else table[table["experiment"] == experiment]
+    if table.empty:
+        return nothing("the experiment has no contrasts")
     if not table["n"].any():
         return nothing("no seed with results of both variants of a contrast")
     experiments = order_of(table, "experiment")

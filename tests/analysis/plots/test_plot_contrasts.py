@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import pytest
@@ -31,7 +32,9 @@ ERRORS = {  # of each seed
 def drawn(make_plan, write_run, figure_of):
     """Draw a study with an error in all runs; keywords replace what a variant's seeds ended with. stuck: at chance."""
 
-    def draw(contrasts: str = "", study: str = STUDY, stuck: tuple[str, ...] = (), **ends):
+    def draw(
+        contrasts: str = "", study: str = STUDY, stuck: tuple[str, ...] = (), experiment: str | None = None, **ends
+    ):
         plan = make_plan(study + (f"contrasts: {contrasts}\n" if contrasts else ""))
         for run in plan.runs:
             end = (ends.get(run.variant.replace("-", "_")) or ERRORS[run.variant])[run.seed]
@@ -39,7 +42,7 @@ def drawn(make_plan, write_run, figure_of):
                 write_run(run, error=end, stuck_at_chance=run.variant in stuck)
             else:
                 write_run(run, end)
-        return figure_of(plot_contrasts, plan)
+        return figure_of(functools.partial(plot_contrasts, experiment=experiment), plan)
 
     return draw
 
@@ -266,6 +269,13 @@ def beside(number):
         for n, (a, b) in enumerate(pairs[:number])
     ]
     return BESIDE + "\n".join(lines) + '\n  size:\n    - {a: cnn, b: capsnet-iterations3, name: "a CNN"}\n'
+
+
+def test_many_contrasts_of_one_experiment_have_their_numbers_on_the_right(drawn):
+    ends = {f"capsnet_iterations{n}": [9.0 - n, 10.0 - n, 11.0 - n] for n in range(1, 9)}
+    (axis,) = drawn(study=beside(28), experiment="pairs", **ends).axes
+    assert {f"number {n}" for n in range(28)} <= set(texts_of(axis))
+    assert texts_of(axis).count("+1.00 points in every seed") == 7
 
 
 def test_many_contrasts_stand_side_by_side_with_their_names_once(drawn):

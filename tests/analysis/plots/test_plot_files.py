@@ -6,6 +6,8 @@ from studies import CNN_ALONE, NOVEL, TABLE1
 
 from capsbench.analysis.collect import collect
 from capsbench.analysis.plots import PLOTS, plot_contrasts, write_plots
+from capsbench.analysis.plots.files import save_figure
+from capsbench.analysis.reference import redraw_plots
 from capsbench.study.schema import Plot
 
 
@@ -124,8 +126,25 @@ def test_the_plots_of_one_experiment_show_it_alone_in_the_colours_of_the_study(t
     assert [color in narrow["error_by_variant"] for color in (blue, orange, green)] == [False, True, True]
 
 
+def test_the_plots_of_one_experiment_stand_beside_those_of_the_study(two, results):
+    runs, folder = collect(two, results), results / "small_study"
+    whole = {path: path.read_bytes() for path in redraw_plots(two, runs, folder, results)}
+    paths = redraw_plots(two, runs, folder, results, experiment="pairs")
+    assert {path.parent for path in paths} == {folder / "plots/pairs"}
+    assert {path.name for path in paths} == {path.name for path in whole}
+    assert all(path.read_bytes() == drawn for path, drawn in whole.items())
+
+
+def test_an_experiment_without_contrasts_says_so(make_plan, results):
+    plan = make_plan(TWO.replace("b: capsnet}", "b: capsnet, experiment: digits}"))
+    write_plots(plan, collect(plan, results), results, results, experiment="pairs")
+    assert says_nothing(results / "contrasts.svg")
+
+
 def test_the_contrasts_of_one_experiment_are_corrected_for_the_whole_family(two, results):
     figure = plot_contrasts(two, results, collect(two, results), "pairs")
     (mean,) = (line for axis in figure.axes for line in axis.lines if line.get_marker() == "D")
     assert mean.get_xdata() == pytest.approx([-1.4])
     assert mean.get_markerfacecolor() == "white"  # not shown
+    (_, svg) = save_figure(figure, results, "alone")
+    assert write_part(two, results, "pairs")["contrasts"] == svg.read_text()
