@@ -71,10 +71,10 @@ def plot_contrasts(plan: Plan, results: Path | None, runs: pd.DataFrame, experim
     if many and 1 < len(experiments) <= _MOST_BESIDE:
         return _beside(plan, table, experiments, runs)
     panels, layouts = [], []
-    for experiment in experiments:
-        layouts.append(_rows(plan, table[table["experiment"] == experiment]))
+    for name in experiments:
+        layouts.append(_rows(plan, table[table["experiment"] == name]))
         height = (beside_height if many else forest_height)(layouts[-1])
-        panels.append(Panel(title_of(plan, experiment, runs), height, below=0.24))
+        panels.append(Panel(title_of(plan, name, runs), height, below=0.24))
     legend = _legend(list(chain(*layouts)))
     panels[-1] = Panel(panels[-1].title, panels[-1].height, below=0.46, legend=legend)
     note = f"On the right: mean difference [95 % interval] in points.{_on_scale(many, list(chain(*layouts)))}"

@@ -50,10 +50,8 @@ def write_plots(
     """
     if measures is None:
         measures = {} if results is None else read_measures(plan, results)
-    if experiment is not None:
-        own = {run.key for run in plan.runs if run.experiment == experiment}
-        measures = {key: found for key, found in measures.items() if key in own}
     drawn = runs if experiment is None else runs[runs["experiment"] == experiment]
+    measures = {key: measures[key] for key in drawn["key"] if key in measures}
     needed = NEED_RUN_FOLDERS if results is None else () if images else OF_IMAGES
     kept = [name for name in plan.study.plots if name in needed]
     paths = []
