@@ -223,3 +223,15 @@ def test_plots_of_protocols_are_written_with_the_others(plan, measures, results)
     silent = (results / "plots/transforms.svg").read_text()
     assert "nothing to show: no finished run has curves" in silent
     assert "nothing to show" not in (results / "plots/confusion.svg").read_text()
+
+
+def test_plots_of_protocols_for_one_experiment_show_it_alone(plan, probed, results):
+    digits = {run.variant: run.key for run in plan.runs if run.experiment == "digits"}
+    measures = probed | {run.key: probed[digits[run.variant]] for run in plan.runs if run.experiment == "pairs"}
+    runs = collect(plan, results)
+    write_plots(plan, runs, results / "whole", results, measures)
+    write_plots(plan, runs, results / "part", results, measures, experiment="pairs")
+    for name in ("routing", "confusion"):  # curves, and a figure of its own
+        whole, part = ((results / folder / f"{name}.svg").read_text() for folder in ("whole", "part"))
+        shown = [[title in drawing for title in ("(overlaid pairs", "handwritten digits")] for drawing in (whole, part)]
+        assert shown == [[True, True], [True, False]], name
