@@ -67,8 +67,11 @@ def found_orphans(plan: Plan, results: Path, tables: Sequence[str]) -> list[Path
     for run in plan.runs:
         found = sorted((here / "runs" / run.key / "evaluations").glob("*.*"))
         lost += [path for path in found if path.stem not in protocols[run.experiment] and path.suffix != ".part"]
-    for folder, names in (("tables", set(tables)), ("plots", set(plan.study.plots))):
-        lost += [path for path in sorted((here / folder).glob("[!.]*")) if path.is_file() and path.stem not in names]
+    plots = here / "plots"
+    own = [plots / name for name in plan.study.experiments]  # of `capsbench plots --experiment`
+    lost += [path for path in sorted(plots.glob("[!.]*/")) if path not in own]
+    for folder, names in ((here / "tables", tables), *((each, plan.study.plots) for each in (plots, *own))):
+        lost += [path for path in sorted(folder.glob("[!.]*")) if path.is_file() and path.stem not in names]
     return lost
 
 

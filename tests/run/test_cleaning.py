@@ -17,6 +17,7 @@ def study(tmp_path):
         "runs/digits/v/seed1/run.yaml", "runs/digits/v/seed2/run.yaml", "runs/digits/old/seed0/model.pt",
         "runs/digits/old/seed0/.model.pt.12.part",
         "tables/claims.csv", "tables/gone.csv", "plots/error_by_variant.png", "plots/gone.svg", "runs.csv",
+        "plots/digits/error_by_variant.png", "plots/digits/gone.svg", "plots/old/error_by_variant.png",
         ".study.json",
     ):  # fmt: skip
         (here / name).parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +31,7 @@ def test_orphans_are_what_the_study_has_no_more(study):
     assert found == [
         "runs/digits/old/seed0", "runs/digits/v/seed2",
         "runs/digits/v/seed0/evaluations/equivariance.json", "runs/digits/v/seed0/evaluations/equivariance.npz",
-        "tables/gone.csv", "plots/gone.svg",
+        "plots/old", "tables/gone.csv", "plots/gone.svg", "plots/digits/gone.svg",
     ]  # fmt: skip
     remove(results / "study" / name for name in found)
     assert found_orphans(plan, results, ["claims"]) == []
