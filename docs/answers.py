@@ -39,6 +39,7 @@ MEANING = {
     "": "nothing: there are too few seeds",
 }
 CELL = re.compile(r"(\w+)@([\w-]+)(†?)")
+REMARK = "†: shown in its family, but not in a larger one that was used or tried."
 FULL = 5  # seeds; a cell from fewer says so
 
 
@@ -71,7 +72,7 @@ def draw_answers(reference: Path, picture: Path, check: bool) -> bool:
     if picture.exists() and Image.open(picture).info.get("Rows") == digest:
         return False
     if not check:
-        _, svg = save_figure(styled(side_by_side)(titles, layouts), picture.parent, picture.stem)
+        _, svg = save_figure(styled(side_by_side)(titles, layouts, REMARK), picture.parent, picture.stem)
         svg.unlink()
         told = PngImagePlugin.PngInfo()
         told.add_text("Rows", digest)

@@ -107,12 +107,13 @@ def _beside(plan: Plan, table: pd.DataFrame, experiments: Sequence[str], runs: p
     return side_by_side([title_of(plan, name, runs) for name in experiments], layouts)
 
 
-def side_by_side(titles: Sequence[str], layouts: Sequence[Sequence[Row]]) -> Figure:
+def side_by_side(titles: Sequence[str], layouts: Sequence[Sequence[Row]], remark: str = "") -> Figure:
     """Draw panels side by side on a page, with the names of their rows once on the left.
 
     Args:
         titles: of the panels.
         layouts: the rows of each panel, equal but for their differences.
+        remark: ends the note below the panels.
     """
     letters = round(_TITLE * (PAGE - NAMES_BESIDE) / len(layouts))
     heads = [wrapped(title, letters) for title in titles]
@@ -120,7 +121,7 @@ def side_by_side(titles: Sequence[str], layouts: Sequence[Sequence[Row]]) -> Fig
     above = LINE * max(map(len, heads)) + 0.07
     panel = Panel("", beside_height(layouts[0]), below=0.34, legend=legend, above=above)
     note = "Difference in test error at equal seeds, the first minus the second: left of 0 the first is better."
-    note += _on_scale(True, list(chain(*layouts)))
+    note += f"{_on_scale(True, list(chain(*layouts)))} {remark}".rstrip()
     figure, (axes,) = lay_out([panel], len(layouts), left=NAMES_BESIDE, gap=0.12, note=note, width=PAGE)
     draw_beside(axes, layouts)
     for axis, head in zip(axes, heads, strict=True):
