@@ -39,7 +39,8 @@ MEANING = {
     "": "nothing: there are too few seeds",
 }
 CELL = re.compile(r"(\w+)@([\w-]+)(†?)")
-REMARK = "†: shown in its family, but not in a larger one that was used or tried."
+DAGGER = "†"
+REMARK = f"{DAGGER}: shown in its family, but not in a larger one that was used or tried."
 FULL = 5  # seeds; a cell from fewer says so
 
 
@@ -68,11 +69,12 @@ def draw_answers(reference: Path, picture: Path, check: bool) -> bool:
     check: only look.
     """
     titles, layouts = _rows(_read(reference))
-    digest = hashlib.sha256(repr((titles, layouts)).encode()).hexdigest()
+    remark = REMARK if any(DAGGER in row.mark for rows in layouts for row in rows) else ""
+    digest = hashlib.sha256(repr((titles, layouts, remark)).encode()).hexdigest()
     if picture.exists() and Image.open(picture).info.get("Rows") == digest:
         return False
     if not check:
-        _, svg = save_figure(styled(side_by_side)(titles, layouts, REMARK), picture.parent, picture.stem)
+        _, svg = save_figure(styled(side_by_side)(titles, layouts, remark), picture.parent, picture.stem)
         svg.unlink()
         told = PngImagePlugin.PngInfo()
         told.add_text("Rows", digest)

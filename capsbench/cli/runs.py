@@ -145,7 +145,7 @@ def redo(folders: tuple[Path, ...]) -> None:
 @click.option("--yes", is_flag=True, help="Ask no question.")
 @results_option
 def clean(study: str, orphans: bool, yes: bool, results: Path) -> None:
-    """Delete the results of a study, or with --orphans what is left of runs that it no longer has.
+    """Delete the results of a study, or with --orphans those that it no longer has.
 
     Raw data, prepared arrays, the MLflow store and results/reference stay.
 

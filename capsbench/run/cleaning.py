@@ -68,11 +68,17 @@ def found_orphans(plan: Plan, results: Path, tables: Sequence[str]) -> list[Path
         found = sorted((here / "runs" / run.key / "evaluations").glob("*.*"))
         lost += [path for path in found if path.stem not in protocols[run.experiment] and path.suffix != ".part"]
     plots = here / "plots"
-    own = [plots / name for name in plan.study.experiments]  # of `capsbench plots --experiment`
-    lost += [path for path in sorted(plots.glob("[!.]*/")) if path not in own]
+    drawn = [path for path in sorted(plots.glob("[!.]*/")) if _has_plots_alone(path)]  # of `plots --experiment`
+    lost += [path for path in drawn if path.name not in plan.study.experiments]
+    own = [path for path in drawn if path.name in plan.study.experiments]
     for folder, names in ((here / "tables", tables), *((each, plan.study.plots) for each in (plots, *own))):
         lost += [path for path in sorted(folder.glob("[!.]*")) if path.is_file() and path.stem not in names]
     return lost
+
+
+def _has_plots_alone(folder: Path) -> bool:
+    """Tell whether a folder holds nothing that is a person's."""
+    return not folder.is_symlink() and all(path.suffix in (".png", ".svg") for path in folder.iterdir())
 
 
 def refuse_running(folder: Path) -> None:

@@ -18,6 +18,7 @@ def study(tmp_path):
         "runs/digits/old/seed0/.model.pt.12.part",
         "tables/claims.csv", "tables/gone.csv", "plots/error_by_variant.png", "plots/gone.svg", "runs.csv",
         "plots/digits/error_by_variant.png", "plots/digits/gone.svg", "plots/old/error_by_variant.png",
+        "plots/mine/fig1.png", "plots/mine/fig1.tex",
         ".study.json",
     ):  # fmt: skip
         (here / name).parent.mkdir(parents=True, exist_ok=True)

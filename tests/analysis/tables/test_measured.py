@@ -225,9 +225,9 @@ def test_plots_of_protocols_are_written_with_the_others(plan, measures, results)
     assert "nothing to show" not in (results / "plots/confusion.svg").read_text()
 
 
-def test_plots_of_protocols_for_one_experiment_show_it_alone(plan, probed, results):
+def test_plots_of_protocols_for_one_experiment_show_it_alone(plan, measures, results):
     digits = {run.variant: run.key for run in plan.runs if run.experiment == "digits"}
-    measures = probed | {run.key: probed[digits[run.variant]] for run in plan.runs if run.experiment == "pairs"}
+    measures |= {run.key: measures[digits[run.variant]] for run in plan.runs if run.experiment == "pairs"}
     runs = collect(plan, results)
     write_plots(plan, runs, results / "whole", results, measures)
     write_plots(plan, runs, results / "part", results, measures, experiment="pairs")
