@@ -8,10 +8,9 @@ QUESTIONS = (
     Question(
         "Is CapsNet better than a CNN of its size? Not with one convolution as its features.",
         "CapsNet against a CNN of its size",
-        "Its error is higher on all four data sets, and at S17's width (all images; six epochs of MNIST, five of "
-        "MultiMNIST from the authors' start) on the two that were tried. With a small residual network in place of "
-        "its first convolution no difference was shown on MNIST or smallNORB, and on MultiMNIST CapsNet, with "
-        "decoder, is ahead of such a CNN and has the same error, within a tenth, as a ResNet-20 of widths 16-32-64.",
+        "Its error is higher on all four data sets, and at S17's width on the two that were tried. With a small "
+        "residual network in place of that convolution no difference was shown on MNIST or smallNORB, and on "
+        "MultiMNIST CapsNet, with decoder, is ahead.",
         "Its error is {cnn@mnist>} points higher on MNIST, {cnn@smallnorb>} on smallNORB and "
         "{cnn@multimnist>} on MultiMNIST. At S17's width, with decoder, it is {wide@mnist>} points "
         "higher after six epochs on all images of MNIST and, set up as in the code of S17's authors, "
@@ -62,9 +61,9 @@ QUESTIONS = (
     Question(
         "Is CapsNet better on affine digits? No, a CNN of its size and a ResNet-20 are.",
         "CapsNet and matrix capsules against a ResNet-20",
-        "Tested on affine digits after training on translated ones, it has a higher error than both. For a CapsNet "
-        "without routing the difference from the CNN is smaller where no test digit lies farther out than in training, "
-        "and it is ahead of a narrow CNN of S17's, without pooling, that has a third of its parameters (‡).",
+        "Trained on translated digits and tested on affine ones, it has a higher error than both. For a CapsNet "
+        "without routing the difference from the CNN is smaller where no test digit lies farther out than in "
+        "training.",
         "Trained on translated digits and tested on affine images generated from MNIST, CapsNet has an error "
         "{cnn@affnist-generated>} points higher than a CNN of its size and {resnet@affnist-generated>} higher than a "
         "ResNet-20. Dynamic routing has the same error there as equal couplings, within a tenth "
@@ -155,11 +154,10 @@ QUESTIONS = (
     Question(
         "Are newer capsule networks better than a ResNet-20? That depends on the data and on details.",
         "Newer capsule networks against a ResNet-20",
-        "Efficient-CapsNet is ahead on MNIST of a ResNet-20 of half the usual widths and behind on affine digits; "
-        "MultiMNIST is undecided. On smallNORB it is behind as its authors have it, and ahead with batch norm and "
-        "ReLU, tried when that was known. The self-routing CapsNet, a network of its own, is ahead on smallNORB of a "
-        "ResNet-20 as wide as its features. DeepCaps is behind the first ResNet-20 on smallNORB, "
-        "and on MNIST and affine digits (‡).",
+        "Efficient-CapsNet is ahead of a narrow one on MNIST and behind on affine digits; on smallNORB it is behind "
+        "as its authors have it, and ahead with batch norm and ReLU, tried later. The self-routing CapsNet is ahead "
+        "on smallNORB of a ResNet-20 as wide as its features. DeepCaps is behind on MNIST, affine digits (both ‡) and"
+        " smallNORB.",
         "Efficient-CapsNet, with four to five times the multiply-adds, has an error {efficient@mnist<} points lower on "
         "MNIST. As its authors have it, its error is {efficient@smallnorb>} points higher on smallNORB; with batch "
         "norm and ReLU, tried after that, it is {relu@smallnorb<} lower. On affine digits it is "
