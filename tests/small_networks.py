@@ -33,6 +33,9 @@ SMALL: dict[str, dict[str, Any]] = {
         "hidden": 16, "parts_alone": None, "pixel_deviation": 1.0,
     },
     "resnet20": {"widths": (4, 8, 16), "blocks": 1},
+    "fixed_start": {
+        "network": {"name": "capsnet", "conv_channels": 8, "primary_types": 2, "decoder": {"hidden": (16, 32)}},
+    },
     "deepcaps": {"conv_channels": 8, "cell_types": (4, 4, 4, 4), "cell_dims": (4, 4, 4, 4), "decoder": {"width": 8}},
 }  # fmt: skip
 
