@@ -26,7 +26,8 @@ from first_steps import first_steps
 from fitted import fit
 from prose import intervals, unfounded
 from pydantic import BaseModel
-from spreads import spreads
+from spreads import alike, spreads
+from starts import starts
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(
@@ -234,6 +235,8 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "effects": effects,
     "fit": fit,
     "spreads": spreads,
+    "alike": alike,
+    "starts": starts,
     "answers": answers,
     "at_test": at_test,
     "claimed": claimed,

@@ -2,13 +2,18 @@
 
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
-from findings import data_title, table
+from findings import TITLES, data_title, named, table
 from fitted import errors_of
-from scipy.stats import pearsonr
+from scipy.stats import norm, pearsonr
 
 FAR = 5.0  # points of test error between two seeds, from which on a network is listed
+SEEDS = 5  # that a network has to have for a mean of correlations
+R = 0.9999  # as far as a correlation counts in it
+TEN_STEPS = "-first-steps"  # experiments whose trainings end after ten steps
 SIGNIFICANT = 0.05  # p of the correlation between the errors in training and in the test
 _ONE_TEMPERATURE = "[one temperature](surprises.md#em-routing-with-one-temperature-or-a-variance-floor-of-001)"
 _FLOOR = "[variance floor](surprises.md#em-routing-with-one-temperature-or-a-variance-floor-of-001)"
@@ -72,6 +77,45 @@ def spreads(reference: Path, study: str) -> str:
                 known or ("as in training" if alike.pvalue < SIGNIFICANT else "not explained"),
             ])  # fmt: skip
     return table(rows) if len(rows) > 1 else f"No two seeds of a network of `{study}` are {FAR:g} points apart."
+
+
+def alike(reference: Path, *studies: str) -> str:
+    """Return how far the errors of seeds go with those in training, by data set, over the networks of all studies.
+
+    Of each network that has five seeds or more, once where two studies share it: the mean of the correlations within
+    networks, by Fisher's z. Trainings of ten steps are left out.
+    """
+    networks: dict[tuple[float, ...], dict[str, Any]] = {}
+    for study in studies:
+        runs = errors_of(reference, study).dropna(subset=["train", "test"]).sort_values("seed", kind="stable")
+        runs = runs[~runs["experiment"].str.endswith(TEN_STEPS)]
+        for _, own in runs.groupby(["experiment", "variant"], sort=False):
+            varies = min(np.ptp(own["test"]), np.ptp(own["train"])) > 0
+            name, unofficial = own["data_set"].iloc[0], own["unofficial"].fillna("").max()
+            if len(own) >= SEEDS and varies:
+                networks[(*own["test"], *own["train"])] = {
+                    "data": named(TITLES.get(name, name), unofficial),
+                    "far": np.ptp(own["test"]) + 1e-9 >= FAR,
+                    "z": np.arctanh(np.clip(pearsonr(own["test"], own["train"]).statistic, -R, R)),
+                    "weight": len(own) - 3,
+                }
+    found = pd.DataFrame(networks.values())
+    rows = [["data", "networks in the lists below", "mean r", "all networks", "mean r"]]
+    for data, own in found.groupby("data", sort=False):
+        rows.append([str(data), *_mean_of(own[own["far"]]), *_mean_of(own)])
+    return table(rows)
+
+
+def _mean_of(networks: pd.DataFrame) -> tuple[str, str]:
+    """Return the number of networks, and their mean correlation with its 95 % interval."""
+    if networks.empty:
+        return "0", ""
+    mean, half = (
+        np.average(networks["z"], weights=networks["weight"]),
+        norm.ppf(0.975) / networks["weight"].sum() ** 0.5,
+    )
+    low, high = np.tanh(mean - half), np.tanh(mean + half)
+    return str(len(networks)), f"{np.tanh(mean):.2f} [{low:.2f}, {high:.2f}]".replace("-", "−")
 
 
 def _listed(errors: "pd.Series[float]") -> str:

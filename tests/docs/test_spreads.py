@@ -66,3 +66,52 @@ def test_the_page_has_every_committed_study():
     page = (ROOT / "docs/spreads.md").read_text(encoding="utf-8")
     studies = {path.parent.name for path in REFERENCE.glob("*/runs.csv")}
     assert {study for study in studies if f"<!-- begin spreads {study} -->" in page} == studies
+
+
+@pytest.fixture
+def together(monkeypatch):
+    """Return the cells of made-up networks: study -> [(experiment, errors in training, errors in the test), ...]."""
+
+    def rows(**studies):
+        frames = {
+            study: pd.DataFrame(
+                {"experiment": experiment, "variant": f"v{number}", "seed": seed, "data_set": "mnist",
+                 "unofficial": None, "train": train, "test": test}
+                for number, (experiment, *parts) in enumerate(networks)
+                for seed, (train, test) in enumerate(zip(*parts, strict=True))
+            )
+            for study, networks in studies.items()
+        }  # fmt: skip
+        monkeypatch.setattr(spreads, "errors_of", lambda reference, study: frames[study])
+        lines = spreads.alike(Path(), *studies).splitlines()[HEAD:]
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+    return rows
+
+
+def test_correlations_are_averaged_over_the_networks_of_a_data_set(together):
+    far, near = [1.0, 2.0, 9.0, 3.0, 4.0], [1.1, 1.2, 1.9, 1.3, 1.4]
+    train = [2.0, 1.0, 3.0, 2.0, 1.0]  # r = 0.6525 with both, z = 0.780 ± 1.386
+    again = [2.0, 3.0, 1.0, 2.0, 3.0]  # r = -0.6525
+    assert together(a=[("mnist", train, far)]) == [["MNIST", "1", "0.65 [−0.54, 0.97]", "1", "0.65 [−0.54, 0.97]"]]
+    ((_, listed, r, every, mean),) = together(a=[("mnist", train, far)], b=[("mnist-short", again, near)])
+    assert (listed, r, every) == ("1", "0.65 [−0.54, 0.97]", "2")
+    assert mean.startswith(("0.00 [−0.75", "−0.00 [−0.75"))
+
+
+def test_a_network_counts_once_and_not_with_few_seeds_ten_steps_or_equal_errors(together):
+    errors, train = [1.0, 2.0, 9.0, 3.0, 4.0], [2.0, 1.0, 3.0, 2.0, 1.0]
+    alone = together(a=[("mnist", train, errors)])
+    others = [("mnist", train[:4], errors[:4]), ("mnist-first-steps", train, errors), ("mnist", [1.0] * 5, errors)]
+    assert together(a=[("mnist", train, errors), *others], b=[("mnist", train, errors)]) == alone
+
+
+def test_what_goes_together_is_of_all_studies_of_networks_that_start_as_their_seed_says():
+    page = (ROOT / "docs/spreads.md").read_text(encoding="utf-8")
+    named = page.partition("<!-- begin alike ")[2].partition(" -->")[0].split()
+    five = {
+        path.parent.name
+        for path in REFERENCE.glob("*/runs.csv")
+        if pd.read_csv(path, low_memory=False)["seed"].nunique() >= spreads.SEEDS
+    }
+    assert set(named) | {"scae", "starts"} >= five

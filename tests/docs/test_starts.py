@@ -1,0 +1,76 @@
+"""docs/starts.py: what errors owe to first weights and to order, on made-up runs."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import f_oneway
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import starts  # noqa: E402
+
+NOISE = np.random.default_rng(0).normal(size=(5, 5))
+
+
+def test_the_variance_is_that_of_a_least_squares_fit():
+    errors = NOISE + 3 * np.arange(5)[:, None]
+    rows, columns = np.indices(errors.shape)
+    one_hot = np.hstack([np.ones((25, 1)), np.eye(5)[rows.ravel()], np.eye(5)[columns.ravel()]])
+    left = []  # squares that a mean leaves, then rows, columns, and both
+    for kept in ([0], [*range(6)], [0, *range(6, 11)], [*range(11)]):
+        fitted = np.linalg.lstsq(one_hot[:, kept], errors.ravel(), rcond=None)[0]
+        left.append(float(((errors.ravel() - one_hot[:, kept] @ fitted) ** 2).sum()))
+    by_row, by_column = starts.two_factors(errors)
+    assert by_row.share == pytest.approx(1 - left[1] / left[0])
+    assert by_column.share == pytest.approx(1 - left[2] / left[0])
+    assert 1 - by_row.share - by_column.share == pytest.approx(left[3] / left[0])
+    assert by_row.apart == pytest.approx(np.ptp(errors.mean(axis=1)))
+    assert by_row.p < 1e-6 < 0.05 < by_column.p
+
+
+def test_without_a_column_effect_the_test_is_nearly_that_of_one_factor():
+    errors = NOISE - NOISE.mean(axis=0)
+    by_row, by_column = starts.two_factors(errors)
+    assert by_column.share == pytest.approx(0)
+    statistic = f_oneway(*errors).statistic * 16 / 20  # whose rest has 20 degrees of freedom, not 16
+    assert by_row.p == pytest.approx(starts.f_distribution.sf(statistic, 4, 16))
+
+
+@pytest.fixture
+def page(tmp_path):
+    """Return the table of made-up errors [start, seed] of one network."""
+
+    def lines(errors):
+        rows = [
+            {"experiment": "mnist", "variant": f"a-b-start{start}", "label": f"Net, two, start {start}", "seed": seed,
+             "status": "ok", "test_error": error, "option.start": start, "unofficial": None}
+            for (start, seed), error in np.ndenumerate(errors)
+            if not np.isnan(error)
+        ]  # fmt: skip
+        (tmp_path / "tiny").mkdir(exist_ok=True)
+        pd.DataFrame(rows).sample(frac=1, random_state=0).to_csv(tmp_path / "tiny/runs.csv", index=False)
+        return starts.starts(tmp_path, "tiny").splitlines()
+
+    return lines
+
+
+def test_rows_are_starts_and_columns_orders(page):
+    starts_apart = 20 + NOISE / 10 + 2 * np.arange(5)[:, None]
+    cells = page(starts_apart)[2].split(" | ")
+    assert cells[:2] == ["| MNIST", "Net, two"]
+    assert cells[3].endswith("(p < 0.001)")
+    assert float(cells[3].split()[0]) == pytest.approx(8, abs=0.3)
+    assert cells[5].startswith(("starts 99 %, orders 0 %", "starts 100 %, orders 0 %"))
+    turned = page(starts_apart.T)[2].split(" | ")
+    assert (turned[3], turned[4]) == (cells[4], cells[3])
+
+
+def test_a_start_without_a_seed_is_refused(page):
+    errors = NOISE + 20
+    errors[2, 3] = np.nan
+    with pytest.raises(ValueError, match=r"tiny/mnist/a-b has no error for one of its starts at one of its seeds"):
+        page(errors)
