@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from findings import data_title, read_runs, table
 from scipy.stats import f as f_distribution
 
 from capsbench.analysis.contrasts import p_value
+from capsbench.analysis.measures import NAME as MEASURES
+from capsbench.analysis.measures import load_measures
 
 
 class Part(NamedTuple):
@@ -18,8 +21,10 @@ class Part(NamedTuple):
     p: float
 
 
-def starts(reference: Path, study: str) -> str:
+def starts(reference: Path, study: str, *classes: str) -> str:
     """Return each network that was trained from several starts at several seeds: its errors, and what they follow.
+
+    classes: "EXPERIMENT=CLASS", for a row of the errors on a class alone, which the study has to have as `confusion`.
 
     Raises:
         ValueError: a network has no run for one of its starts at one of its seeds.
@@ -28,18 +33,32 @@ def starts(reference: Path, study: str) -> str:
     network = runs["variant"].str.rpartition("-start")[0]
     rows = [["data", "network", "error % of the runs", "between starts", "between orders", "share of the variance"]]
     for (experiment, name), own in runs.groupby(["experiment", network], sort=False):
-        errors = own.pivot(index="option.start", columns="seed", values="test_error").to_numpy()
-        if np.isnan(errors).any():
-            raise ValueError(f"{study}/{experiment}/{name} has no error for one of its starts at one of its seeds")
-        both = two_factors(errors)
-        shares = [100 * part.share for part in both]
-        rows.append([
-            data_title(runs, str(experiment)), own["label"].iloc[0].rpartition(", start")[0],
-            f"{errors.min():.1f} to {errors.max():.1f}",
-            *(f"{part.apart:.1f} (p = {p_value(part.p)})".replace("= <", "< ") for part in both),
-            f"starts {shares[0]:.0f} %, orders {shares[1]:.0f} %, neither alone {100 - sum(shares):.0f} %",
-        ])  # fmt: skip
+        data, label = data_title(runs, str(experiment)), own["label"].iloc[0].rpartition(", start")[0]
+        rows.append([data, label, *_cells(own, f"{study}/{experiment}/{name}")])
+        for chosen in (text.partition("=")[2] for text in classes if text.partition("=")[0] == experiment):
+            measures = load_measures(reference / study / MEASURES)
+            alone = own.assign(test_error=[_error_of(measures[key]["confusion"], chosen) for key in own["key"]])
+            rows.append([data, f"{label}: class {chosen} alone", *_cells(alone, f"{study}/{experiment}/{name}")])
     return table(rows)
+
+
+def _cells(runs: pd.DataFrame, name: str) -> list[str]:
+    errors = runs.pivot(index="option.start", columns="seed", values="test_error").to_numpy()
+    if np.isnan(errors).any():
+        raise ValueError(f"{name} has no error for one of its starts at one of its seeds")
+    both = two_factors(errors)
+    shares = [100 * part.share for part in both]
+    return [
+        f"{errors.min():.1f} to {errors.max():.1f}",
+        *(f"{part.apart:.1f} (p = {p_value(part.p)})".replace("= <", "< ") for part in both),
+        f"starts {shares[0]:.0f} %, orders {shares[1]:.0f} %, neither alone {100 - sum(shares):.0f} %",
+    ]
+
+
+def _error_of(confusion: dict[str, Any], name: str) -> float:
+    """Return the error in % on the images of a class. Raises ValueError for one that is not there."""
+    row = confusion["matrix"][(at := confusion["classes"].index(name))]
+    return 100 * (1 - row[at] / sum(row))
 
 
 def two_factors(errors: "np.ndarray[Any, np.dtype[np.float64]]") -> tuple[Part, Part]:

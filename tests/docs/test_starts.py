@@ -1,5 +1,6 @@
 """docs/starts.py: what errors owe to first weights and to order, on made-up runs."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -74,3 +75,29 @@ def test_a_start_without_a_seed_is_refused(page):
     errors[2, 3] = np.nan
     with pytest.raises(ValueError, match=r"tiny/mnist/a-b has no error for one of its starts at one of its seeds"):
         page(errors)
+
+
+def _row(wrong):
+    return [wrong, 20 - wrong]
+
+
+def test_a_class_has_a_row_of_its_own(page, tmp_path):
+    errors = 20 + NOISE / 10
+    page(errors)
+    found = tmp_path / "tiny/runs.csv"
+    runs = pd.read_csv(found)
+    runs.assign(key=runs["variant"] + runs["seed"].astype(str)).to_csv(found, index=False)
+    matrices = {
+        f"a-b-start{start}{seed}": {
+            "confusion": {"classes": ["3", "5"], "matrix": [[9, 1], _row(2 * start + (seed == start))]}
+        }
+        for start in range(5)
+        for seed in range(5)
+    }
+    (tmp_path / "tiny/measures.json").write_text(json.dumps(matrices))
+    whole, alone = starts.starts(tmp_path, "tiny", "mnist=5", "digits=5").splitlines()[2:]
+    assert whole.startswith("| MNIST | Net, two | 19.8 to 20.1 | ")
+    assert alone.startswith("| MNIST | Net, two: class 5 alone | 0.0 to 45.0 | 40.0 (p < 0.001) | ")
+    assert alone.endswith("starts 98 %, orders 0 %, neither alone 2 % |")
+    with pytest.raises(ValueError, match="'7' is not in list"):
+        starts.starts(tmp_path, "tiny", "mnist=7")
