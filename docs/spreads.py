@@ -96,7 +96,7 @@ def alike(reference: Path, *studies: str) -> str:
         runs = runs[~runs["experiment"].str.endswith(TEN_STEPS)]
         for _, own in runs.groupby(["experiment", "variant"], sort=False):
             varies = min(np.ptp(own["test"]), np.ptp(own["train"])) > 0
-            name, unofficial = own["data_set"].iloc[0], own["unofficial"].fillna("").max()
+            name, unofficial = own["data_set"].iloc[0], next(iter(own["unofficial"].dropna()), "")
             if len(own) >= SEEDS and varies:
                 networks[(*own["test"], *own["train"])] = {
                     "data": named(TITLES.get(name, name), unofficial),
