@@ -20,7 +20,6 @@ _FLOOR = "[variance floor](surprises.md#em-routing-with-one-temperature-or-a-var
 _LOST = "[lost classes](surprises.md#em-routing-that-loses-classes)"
 _SLOW = "[learns slowly](surprises.md#networks-that-learn-slowly)"
 _ONCE = "[one iteration](surprises.md#em-routing-with-one-iteration)"
-_STARTS = "[weights and order](surprises.md#first-weights-or-order)"
 _LENGTH = "[closer after 30 epochs](surprises.md#seeds-that-differ-by-points)"
 REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the first that fits
     "*/em_annealing-*": _ONE_TEMPERATURE,
@@ -42,10 +41,7 @@ REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the fir
     "fair/smallnorb/dynamic_decay": "[closer where the rate falls](surprises.md#multimnist)",
     "*/self_squashed*": _LOST,
     "diagnostics/mnist-fair/squashed*": _LOST,
-    "*/digits/self": _STARTS,
-    "diagnostics/digits/self_digits": _STARTS,
-    "claims/toynorb/cnn_hinton_norb": _STARTS,
-    "starts/*": _STARTS,
+    "starts/smallnorb/em-*": "[weights and order](surprises.md#first-weights-or-order)",
     "*/transform-shared": _SLOW,
     "diagnostics/digits/shared": _SLOW,
     "*/vit_small": _SLOW,

@@ -1,4 +1,4 @@
-"""Any network, with the first weights of one seed at all seeds (no paper): which of a seed's draws make its error."""
+"""Another network, with the first weights of one seed at all seeds (no paper): which draws of a seed make its error."""
 
 from typing import Annotated
 
@@ -15,7 +15,8 @@ class FixedStart(Network):
     """The network `network` with the first weights that a run of the seed `start` has.
 
     The seed of the run draws all that remains: the order of the images, dropout, and the images of `split: per_seed`.
-    A run of the seed `start` has the errors that it has without this. Not from a paper.
+    A run of the seed `start` has the errors that it has without this, on the same machine. `network` cannot be
+    `cnn_matched`, whose options would name this network again, nor `scae`, which is trained by steps. Not from a paper.
     """
 
     def __init__(
