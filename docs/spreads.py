@@ -111,10 +111,8 @@ def _mean_of(networks: pd.DataFrame) -> tuple[str, str]:
     """Return the number of networks, and their mean correlation with its 95 % interval."""
     if networks.empty:
         return "0", ""
-    mean, half = (
-        np.average(networks["z"], weights=networks["weight"]),
-        norm.ppf(0.975) / networks["weight"].sum() ** 0.5,
-    )
+    mean = np.average(networks["z"], weights=networks["weight"])
+    half = norm.ppf(0.975) / networks["weight"].sum() ** 0.5
     low, high = np.tanh(mean - half), np.tanh(mean + half)
     return str(len(networks)), f"{np.tanh(mean):.2f} [{low:.2f}, {high:.2f}]".replace("-", "−")
 

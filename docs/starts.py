@@ -11,6 +11,9 @@ from scipy.stats import f as f_distribution
 from capsbench.analysis.contrasts import p_value
 from capsbench.analysis.measures import NAME as MEASURES
 from capsbench.analysis.measures import load_measures
+from capsbench.analysis.statistics import holm
+
+SIGNIFICANT = 0.05
 
 
 class Part(NamedTuple):
@@ -32,20 +35,36 @@ def starts(reference: Path, study: str, *classes: str) -> str:
     runs = read_runs(reference, study)
     network = runs["variant"].str.rpartition("-start")[0]
     rows = [["data", "network", "error % of the runs", "between starts", "between orders", "share of the variance"]]
+    tests: dict[str, float] = {}
     for (experiment, name), own in runs.groupby(["experiment", network], sort=False):
         data, label = data_title(runs, str(experiment)), own["label"].iloc[0].rpartition(", start")[0]
-        rows.append([data, label, *_cells(own, f"{study}/{experiment}/{name}")])
+        errors = _errors(own, f"{study}/{experiment}/{name}")
+        rows.append([data, label, *_cells(errors)])
+        for factor, part in zip(("starts", "orders"), two_factors(errors), strict=True):
+            tests[f"{factor} of {label} on {data}"] = part.p
         for chosen in (text.partition("=")[2] for text in classes if text.partition("=")[0] == experiment):
             measures = load_measures(reference / study / MEASURES)
             alone = own.assign(test_error=[_error_of(measures[key]["confusion"], chosen) for key in own["key"]])
-            rows.append([data, f"{label}: class {chosen} alone", *_cells(alone, f"{study}/{experiment}/{name}")])
-    return table(rows)
+            rows.append(
+                [data, f"{label}: class {chosen} alone", *_cells(_errors(alone, f"{study}/{experiment}/{name}"))]
+            )
+    corrected = zip(tests, holm(list(tests.values())), strict=True)
+    shown = [f"{what} (p = {p_value(p)})".replace("= <", "< ") for what, p in corrected if p < SIGNIFICANT]
+    return (
+        f"{table(rows)}\n\nAfter Holm's correction for the {len(tests)} tests of whole networks p is below "
+        f"{SIGNIFICANT:g} for {' and '.join(shown) or 'none'}."
+    )
 
 
-def _cells(runs: pd.DataFrame, name: str) -> list[str]:
+def _errors(runs: pd.DataFrame, name: str) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    """Return the errors [starts, orders] of a network."""
     errors = runs.pivot(index="option.start", columns="seed", values="test_error").to_numpy()
     if np.isnan(errors).any():
         raise ValueError(f"{name} has no error for one of its starts at one of its seeds")
+    return errors
+
+
+def _cells(errors: "np.ndarray[Any, np.dtype[np.float64]]") -> list[str]:
     both = two_factors(errors)
     shares = [100 * part.share for part in both]
     return [

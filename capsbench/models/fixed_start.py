@@ -16,7 +16,7 @@ class FixedStart(Network):
 
     The seed of the run draws all that remains: the order of the images, dropout, and the images of `split: per_seed`.
     A run of the seed `start` has the errors that it has without this, on the same machine. `network` cannot be
-    `cnn_matched`, whose options would name this network again, nor `scae`, which is trained by steps. Not from a paper.
+    `cnn_matched`, whose options would name this network again, nor `scae`, which counts its steps. Not from a paper.
     """
 
     def __init__(

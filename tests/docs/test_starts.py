@@ -68,6 +68,10 @@ def test_rows_are_starts_and_columns_orders(page):
     assert cells[5].startswith(("starts 99 %, orders 0 %", "starts 100 %, orders 0 %"))
     turned = page(starts_apart.T)[2].split(" | ")
     assert (turned[3], turned[4]) == (cells[4], cells[3])
+    said = "After Holm's correction for the 2 tests of whole networks p is below 0.05 for"
+    assert page(starts_apart)[-1].startswith(f"{said} starts of Net, two on MNIST (p < 0.001).")
+    assert page(starts_apart.T)[-1].startswith(f"{said} orders of Net, two on MNIST (p < 0.001).")
+    assert page(20 + NOISE)[-1] == f"{said} none."
 
 
 def test_a_start_without_a_seed_is_refused(page):
@@ -95,7 +99,7 @@ def test_a_class_has_a_row_of_its_own(page, tmp_path):
         for seed in range(5)
     }
     (tmp_path / "tiny/measures.json").write_text(json.dumps(matrices))
-    whole, alone = starts.starts(tmp_path, "tiny", "mnist=5", "digits=5").splitlines()[2:]
+    whole, alone, *_ = starts.starts(tmp_path, "tiny", "mnist=5", "digits=5").splitlines()[2:]
     assert whole.startswith("| MNIST | Net, two | 19.8 to 20.1 | ")
     assert alone.startswith("| MNIST | Net, two: class 5 alone | 0.0 to 45.0 | 40.0 (p < 0.001) | ")
     assert alone.endswith("starts 98 %, orders 0 %, neither alone 2 % |")
