@@ -28,10 +28,20 @@ def _mnist_root() -> Path | None:
     return None
 
 
-def pytest_configure() -> None:
-    """Heed Ctrl-C, and with this process all that tests start: a shell has its background jobs ignore it."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Heed Ctrl-C, and with this process all that tests start: a shell has its background jobs ignore it.
+
+    Where tests run in several processes, these share a worker for the commands of their workflows.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("numprocesses", None) and "not slow" not in config.getoption("markexpr"):
+        from capsbench.cli.worker import VARIABLE, start_worker
+
+        os.environ.pop(VARIABLE, None)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("PYTHONPATH", raising=False)  # tests of workflows go without it
+            start_worker(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

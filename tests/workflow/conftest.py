@@ -14,7 +14,7 @@ def finished(tmp_path_factory, worker_id) -> Project:
             project = Project(folder)
         else:
             folder.mkdir()
-            project = Project.create(folder)
+            project = Project.create(folder, own_worker=True)
             done = project.snakemake()
             assert done.returncode == 0, done.output
             said.write_text(done.output)

@@ -1,4 +1,4 @@
-"""A copy of the project in which files can be changed."""
+"""A copy of the project in which files can be changed, the package too where it is copied with it."""
 
 import os
 import re
@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from capsbench.cli.worker import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 STUDY = """
@@ -24,23 +26,34 @@ LEAN = STUDY + "plots: []\ntracking: false\n"  # for tests of something else, as
 
 
 class Project:
-    """A copy of the project, package and all, in which files can be changed."""
+    """A copy of the project in which files can be changed.
 
-    def __init__(self, path: Path):
-        self.path = path
+    It runs the installed package, whose commands run in the worker of the test session where that has one: to import
+    everything for each workflow was a third of the time of all tests. `own_worker`: the workflow starts its own.
+    """
+
+    def __init__(self, path: Path, *, own_worker: bool = False):
+        self.path, self._own_worker = path, own_worker
 
     @classmethod
-    def create(cls, path: Path, study: str = STUDY) -> "Project":
-        for name in ("Snakefile", "workflow", "profiles", "capsbench", "configs"):
+    def create(cls, path: Path, study: str = STUDY, *, own_worker: bool = False) -> "Project":
+        for name in ("Snakefile", "workflow", "profiles", "configs"):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
             copy(ROOT / name, path / name)
-        project = cls(path)
+        project = cls(path, own_worker=own_worker)
         project.write_study(study)
         return project
 
-    def copy(self, path: Path) -> "Project":
+    def copy(self, path: Path, *, own_worker: bool = False) -> "Project":
         shutil.copytree(self.path, path, dirs_exist_ok=True)
-        return Project(path)
+        return Project(path, own_worker=own_worker)
+
+    def with_package(self) -> "Project":
+        """Copy the package too, so that it can be changed; the workflow runs this one then, in a worker of its own."""
+        if not (self.path / "capsbench").exists():
+            shutil.copytree(ROOT / "capsbench", self.path / "capsbench", ignore=shutil.ignore_patterns("__pycache__"))
+        self._own_worker = True
+        return self
 
     def write_study(self, text: str) -> None:
         (self.path / "study.yaml").write_text(text)
@@ -58,6 +71,8 @@ class Project:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "CUDA_VISIBLE_DEVICES": gpus,
         }
+        if self._own_worker:
+            environment.pop(VARIABLE, None)
         command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--configfile", study, *more]
         return subprocess.Popen(
             command, cwd=self.path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -74,7 +89,7 @@ class Project:
 
     def capsbench(self, *arguments: str) -> str:
         """Run a command of the package to its end and return what it prints."""
-        environment = {**os.environ, "PYTHONPATH": str(self.path)}
+        environment = {**os.environ, "PYTHONPATH": str(self.path)}  # where its package is, if it has one
         command = [sys.executable, "-m", "capsbench", *arguments]
         return subprocess.run(
             command, cwd=self.path, env=environment, text=True, capture_output=True, check=True, timeout=120

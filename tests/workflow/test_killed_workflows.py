@@ -29,7 +29,7 @@ def results_of(project: Project) -> dict[str, object]:
 @pytest.mark.slow
 def test_a_series_of_kills_of_everything_changes_nothing(finished, tmp_path):
     rng, killed = random.Random(20261122), 0
-    project = finished.copy(tmp_path)
+    project = finished.copy(tmp_path, own_worker=True)
     shutil.rmtree(project.path / "results")
     shutil.rmtree(project.path / ".snakemake")
     project.write_study(LEAN)
@@ -49,7 +49,7 @@ def test_a_series_of_kills_of_everything_changes_nothing(finished, tmp_path):
 
 @pytest.mark.slow
 def test_an_interrupted_call_does_not_exit_as_a_finished_one_and_the_next_goes_on(tmp_path):
-    project = Project.create(tmp_path, LEAN.replace("epochs: 1", "epochs: 60"))
+    project = Project.create(tmp_path, LEAN.replace("epochs: 1", "epochs: 60"), own_worker=True)
     process = project.start(own_group=True)
     folder = tmp_path / "results/tiny/runs/digits"
     deadline = time.monotonic() + 120

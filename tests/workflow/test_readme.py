@@ -31,6 +31,7 @@ def test_both_pages_add_the_same_file(folder):
 
 @pytest.mark.slow
 def test_what_is_added_is_one_file_and_one_line_and_is_in_the_table(project):
+    project.with_package()
     for folder in ("models", "routing"):
         path, source = example("docs/extending.md", folder)
         assert len([line for line in source.splitlines() if line]) <= 30

@@ -107,7 +107,7 @@ def log_of(project: Project, seed: str) -> str:
 
 @pytest.mark.slow
 def test_a_lost_node_and_a_cancelled_job_lose_nothing(cluster, tmp_path, undisturbed):
-    project = Project.create(tmp_path, STUDY)
+    project = Project.create(tmp_path, STUDY, own_worker=True)
     process = project.start(*PROFILE, *POLLING)
     jobs = wait_for(lambda: training(cluster, project))
     assert {job["TresPerJob"] for job in jobs.values()} == {"gres:gpu:1"}  # for `auto`, and no GPU is here
@@ -132,7 +132,7 @@ def test_a_lost_node_and_a_cancelled_job_lose_nothing(cluster, tmp_path, undistu
 
 @pytest.mark.slow
 def test_a_killed_main_process_loses_nothing(cluster, tmp_path, undisturbed):
-    project = Project.create(tmp_path, STUDY.replace("[accuracy]", "[accuracy, cost]"))
+    project = Project.create(tmp_path, STUDY.replace("[accuracy]", "[accuracy, cost]"), own_worker=True)
     process = project.start(*PROFILE, *POLLING)
     wait_for(lambda: training(cluster, project))
     process.kill()
