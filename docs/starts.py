@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from findings import data_title, read_runs, table
+from findings import data_title, table
+from fitted import errors_of
 from scipy.stats import f as f_distribution
+from scipy.stats import pearsonr
 
 from capsbench.analysis.contrasts import p_value
 from capsbench.analysis.measures import NAME as MEASURES
@@ -25,34 +27,38 @@ class Part(NamedTuple):
 
 
 def starts(reference: Path, study: str, *classes: str) -> str:
-    """Return each network that was trained from several starts at several seeds: its errors, and what they follow.
+    """Return each network that was trained from several starts at several seeds: its errors, and what they go with.
 
     classes: "EXPERIMENT=CLASS", for a row of the errors on a class alone, which the study has to have as `confusion`.
 
     Raises:
         ValueError: a network has no run for one of its starts at one of its seeds.
     """
-    runs = read_runs(reference, study)
+    runs = errors_of(reference, study)
     network = runs["variant"].str.rpartition("-start")[0]
-    rows = [["data", "network", "error % of the runs", "between starts", "between orders", "share of the variance"]]
+    rows = [
+        ["data", "network", "error % of the runs", "between starts", "between orders", "share of the variance", "r"]
+    ]
     tests: dict[str, float] = {}
     for (experiment, name), own in runs.groupby(["experiment", network], sort=False):
         data, label = data_title(runs, str(experiment)), own["label"].iloc[0].rpartition(", start")[0]
         errors = _errors(own, f"{study}/{experiment}/{name}")
-        rows.append([data, label, *_cells(errors)])
+        in_training = pearsonr(own["test"], own["train"]).statistic
+        rows.append([data, label, *_cells(errors), f"{in_training:.2f}".replace("-", "−")])
         for factor, part in zip(("starts", "orders"), two_factors(errors), strict=True):
             tests[f"{factor} of {label} on {data}"] = part.p
         for chosen in (text.partition("=")[2] for text in classes if text.partition("=")[0] == experiment):
             measures = load_measures(reference / study / MEASURES)
             alone = own.assign(test_error=[_error_of(measures[key]["confusion"], chosen) for key in own["key"]])
-            rows.append(
-                [data, f"{label}: class {chosen} alone", *_cells(_errors(alone, f"{study}/{experiment}/{name}"))]
-            )
-    corrected = zip(tests, holm(list(tests.values())), strict=True)
-    shown = [f"{what} (p = {p_value(p)})".replace("= <", "< ") for what, p in corrected if p < SIGNIFICANT]
+            cells = _cells(_errors(alone, f"{study}/{experiment}/{name}"))
+            rows.append([data, f"{label}: class {chosen} alone", *cells, ""])
+    corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
+    said = {what: f"{what} (p = {p_value(p)})".replace("= <", "< ") for what, p in corrected.items()}
+    shown = [said[what] for what, p in corrected.items() if p < SIGNIFICANT]
+    found = " and ".join(shown) or f"none; it is smallest for {said[min(corrected, key=lambda what: corrected[what])]}"
     return (
         f"{table(rows)}\n\nAfter Holm's correction for the {len(tests)} tests of whole networks p is below "
-        f"{SIGNIFICANT:g} for {' and '.join(shown) or 'none'}."
+        f"{SIGNIFICANT:g} for {found}."
     )
 
 
