@@ -21,6 +21,7 @@ from answers import answers, draw_answers
 from at_test import at_test
 from claimed import claimed
 from contrasted import contrast_rows, contrasts, contrasts_note, effects
+from drawn import drawn
 from findings import by_seed, commits, held_out, lost_classes, results, summary, table
 from first_steps import first_steps
 from fitted import fit
@@ -237,6 +238,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "spreads": spreads,
     "alike": alike,
     "starts": starts,
+    "drawn": drawn,
     "answers": answers,
     "at_test": at_test,
     "claimed": claimed,

@@ -125,13 +125,15 @@ QUESTIONS = (
     Question(
         "Does the decoder help? No: at S17's weight of its loss the error is the same, within a tenth.",
         "With a decoder against without",
-        "That holds on all four data sets, under dynamic routing and under EM routing with two iterations. On MNIST "
-        "the narrow decoders have hardly learnt to draw, so this says little about decoders that draw well.",
+        "That holds on all four data sets, under dynamic routing and under EM routing with two iterations. But the "
+        "narrow decoders have hardly learnt to draw on MNIST, and under EM they draw little but the mean image on any "
+        "of the four, so this says little about decoders that draw well.",
         "Under dynamic routing the error with it differs by {dynamic@mnist~} points on MNIST, {dynamic@smallnorb~} on "
         "smallNORB, {dynamic@multimnist~} on MultiMNIST (the interval leaves out zero, which did not hold after "
         "Holm's correction) and {dynamic@affnist-generated~} on affine digits, and at S17's width, after six epochs "
-        "on all images of MNIST, by {wide@mnist~}. The narrow decoders have hardly learnt to draw on MNIST, those at "
-        "S17's width have begun to, so this says little about decoders that draw well.",
+        "on all images of MNIST, by {wide@mnist~}. The narrow decoders have hardly learnt to draw on MNIST, and under "
+        "EM they draw little but the mean image on any of the four ([squared errors](results.md#what-decoders-draw)); "
+        "those at S17's width have begun to on MNIST. So this says little about decoders that draw well.",
         {
             "dynamic": Contrast("cpu", "dynamic routing: with a decoder against without"),
             "wide": Contrast("full-width", "three iterations: with a decoder against without"),
