@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -92,17 +93,21 @@ def verify(folders: Sequence[Path]) -> Findings:
         Problems, none where all is as it should be, and notes.
     """
     findings = Findings()
+    of_checkouts: dict[Path | None, list[str]] = {}
     for folder in folders:
-        try:
-            _verify_folder(folder, findings)
-        except InputError as error:
-            findings.problems.append(str(error))
-    for root in dict.fromkeys(_checkout(folder) for folder in folders):
-        names = [folder.name for folder in folders if _checkout(folder) == root]
-        if root is None:
-            findings.notes.append(f"{', '.join(names)}: not in a checkout, so README.md and docs were not compared")
-        else:
-            findings.add(_blocks(root, names))
+        of_checkouts.setdefault(_checkout(folder), []).append(folder.name)
+    with ThreadPoolExecutor() as beside:  # pages are filled by another process
+        blocks = [beside.submit(_blocks, root, names) for root, names in of_checkouts.items() if root is not None]
+        for folder in folders:
+            try:
+                _verify_folder(folder, findings)
+            except InputError as error:
+                findings.problems.append(str(error))
+        for found in blocks:
+            findings.add(found.result())
+    if None in of_checkouts:
+        names = ", ".join(of_checkouts[None])
+        findings.notes.append(f"{names}: not in a checkout, so README.md and docs were not compared")
     return findings
 
 
@@ -337,8 +342,9 @@ def _checkout(folder: Path) -> Path | None:
     return root if root is not None and (root / "docs" / "generate.py").is_file() else None
 
 
-def _blocks(root: Path, names: Sequence[str]) -> Iterator[str]:
+def _blocks(root: Path, names: Sequence[str]) -> list[str]:
     """Fill the blocks of README.md and docs/ anew in a copy and compare those that come from the references."""
+    problems = []
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place)
         shutil.copytree(root / "docs", copy / "docs", ignore=lambda _, found: [n for n in found if n.startswith(".")])
@@ -348,12 +354,12 @@ def _blocks(root: Path, names: Sequence[str]) -> Iterator[str]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
-            yield f"{root / 'docs' / 'generate.py'}: failed: {said}"
-            return
+            return [f"{root / 'docs' / 'generate.py'}: failed: {said}"]
         for page in sorted([copy / "README.md", *(copy / "docs").rglob("*.md")]):
             ours = root / page.relative_to(copy)
             for line, text in _stale(ours.read_text(encoding="utf-8"), page.read_text(encoding="utf-8"), names):
-                yield f"{ours}:{line}: {text}"
+                problems.append(f"{ours}:{line}: {text}")
+    return problems
 
 
 def _stale(ours: str, fresh: str, names: Sequence[str]) -> Iterator[tuple[int, str]]:
