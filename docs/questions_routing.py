@@ -6,9 +6,10 @@ EQUAL_COUPLINGS = Question(
     "Is routing better than equal couplings (uniform routing)? Some routings are on some data, none is on all.",
     "Routings against equal couplings, each under its own loss, on MultiMNIST the margin loss (self-routing: its own)",
     "With one convolution as features dynamic routing is ahead on MNIST and has the same error, within a tenth, on "
-    "the other data (on MNIST and smallNORB ‡); at S17's width it is ahead on both data sets that were tried. "
+    "the other data (on MNIST and smallNORB ‡); at S17's width it is ahead on both that were tried. "
     "Attention and, with a wide prior, variational Bayes routing (†) are ahead on MultiMNIST; EM and Heinsen routing "
-    "are ahead on MNIST (both †, ‡), and EM with two iterations (†, ‡) and Heinsen routing behind on MultiMNIST. "
+    "are ahead on MNIST (both †, ‡), Heinsen routing on affine digits (†); on MultiMNIST both are behind (EM, with two "
+    "iterations, †, ‡). "
     "Self-routing, with a loss and primary capsules of its own, is behind on all four (on MNIST ‡, on smallNORB †, "
     "‡), but ahead on smallNORB of equal couplings that have these too.",
     "On MNIST, each under its own loss, the error is lower with dynamic routing (by {dynamic@mnist<} points; at S17's "

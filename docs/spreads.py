@@ -21,6 +21,7 @@ _LOST = "[lost classes](surprises.md#em-routing-that-loses-classes)"
 _SLOW = "[learns slowly](surprises.md#networks-that-learn-slowly)"
 _ONCE = "[one iteration](surprises.md#em-routing-with-one-iteration)"
 _LENGTH = "[closer after 30 epochs](surprises.md#seeds-that-differ-by-points)"
+_ROUNDING = "[rounding moves a seed by 5](surprises.md#first-weights-or-order)"
 REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the first that fits
     "*/em_annealing-*": _ONE_TEMPERATURE,
     "diagnostics/digits/em_constant": _ONE_TEMPERATURE,
@@ -41,6 +42,8 @@ REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the fir
     "fair/smallnorb/dynamic_decay": "[closer where the rate falls](surprises.md#multimnist)",
     "*/self_squashed*": _LOST,
     "diagnostics/mnist-fair/squashed*": _LOST,
+    "claims/toynorb/matrix-iterations1": _ROUNDING,
+    "starts/toynorb/matrix-*": _ROUNDING,
     "*/transform-shared": _SLOW,
     "diagnostics/digits/shared": _SLOW,
     "*/vit_small": _SLOW,

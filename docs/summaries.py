@@ -85,6 +85,9 @@ SUMMARY = {
         "CapsNet, sparse routing, decoder": {"multimnist": "capsnet_routings_pairs-sparse"},
         "CapsNet, self-routing": _both("capsnet_self", affine="capsnet_self"),
         "CapsNet, self-routing, decoder": {"multimnist": "capsnet_self_pairs"},
+        "CapsNet, equal couplings, decoder, children and loss of self-routing": {
+            "multimnist": "capsnet_uniform_as_self_pairs"
+        },
         "matrix capsules, EM routing, 2 iterations": _both(
             "matrix_capsnet", pairs="matrix_capsnet_pairs", affine="matrix_capsnet"
         ),

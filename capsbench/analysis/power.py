@@ -62,6 +62,7 @@ def before_the_runs(plan: Plan) -> list[str]:
         lines.append(
             f"{experiment}: margin {_range(margins)} points; 'same' needs a standard deviation between seeds below "
             f"{_range(sorted(spreads))}, and a mean that is the published one"
+            + ("; 0: the published spread leaves no room" if 0 in spreads else "")
         )
     return lines
 

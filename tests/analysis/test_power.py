@@ -47,6 +47,11 @@ def test_before_the_runs_a_study_says_what_its_seeds_can_show(make_plan):
     assert f"below {largest_spread(3, Target(0.25, 0.005, 0.05, 0.005, 3)):.2g}" in mnist
 
 
+def test_a_published_spread_that_leaves_no_room_is_named(make_plan, monkeypatch):
+    monkeypatch.setattr("capsbench.analysis.power.largest_spread", lambda n, target: 0.0)
+    assert before_the_runs(make_plan(FULL))[1].endswith("; 0: the published spread leaves no room")
+
+
 def test_one_seed_concludes_nothing(make_plan):
     (line,) = before_the_runs(make_plan(MULTIDIGITS))
     assert line.startswith("1 seed gives no interval")
