@@ -17,10 +17,10 @@ def drawn(reference: Path, study: str, experiment: str = "") -> str:
     """
     runs = read_runs(reference, study)
     runs = runs[runs["squared_error"].notna()]
-    named = {experiment: ""} if experiment else TITLES
-    titles = {name: data_title(runs, name) for name in named if name in set(runs["experiment"])}
+    titles = {name: data_title(runs, name) for name in TITLES if name in set(runs["experiment"])}
     if experiment:
         own = runs[runs["experiment"] == experiment]
+        titles = {experiment: TITLES.get(name, name) for name in own["data_set"]}
         rows = {str(label): {experiment: str(name)} for name, label in zip(own["variant"], own["label"], strict=True)}
     else:
         rows = SUMMARY[study]

@@ -22,6 +22,7 @@ _SLOW = "[learns slowly](surprises.md#networks-that-learn-slowly)"
 _ONCE = "[one iteration](surprises.md#em-routing-with-one-iteration)"
 _LENGTH = "[closer after 30 epochs](surprises.md#seeds-that-differ-by-points)"
 _ROUNDING = "[rounding moves a seed by 5](surprises.md#first-weights-or-order)"
+_SOLIDS = "[{} apart after 60 epochs](surprises.md#matrix-and-vector-capsules-on-solids)"
 REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the first that fits
     "*/em_annealing-*": _ONE_TEMPERATURE,
     "diagnostics/digits/em_constant": _ONE_TEMPERATURE,
@@ -44,6 +45,9 @@ REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the fir
     "diagnostics/mnist-fair/squashed*": _LOST,
     "claims/toynorb/matrix-iterations1": _ROUNDING,
     "starts/toynorb/matrix-*": _ROUNDING,
+    "claims/toynorb/matrix_vector-coordinate_addition": _SOLIDS.format("4.1"),
+    "claims/toynorb/matrix_loss-margin": _SOLIDS.format("7.8"),
+    "claims/toynorb/cnn_hinton_norb": _SOLIDS.format("6.0"),
     "*/transform-shared": _SLOW,
     "diagnostics/digits/shared": _SLOW,
     "*/vit_small": _SLOW,

@@ -16,7 +16,7 @@ import drawn  # noqa: E402
 def reference(tmp_path):
     def row(experiment, variant, seed, squared):
         return {"experiment": experiment, "variant": variant, "label": f"Net {variant}", "seed": seed, "status": "ok",
-                "test_error": 1.0, "squared_error": squared, "unofficial": None}  # fmt: skip
+                "test_error": 1.0, "squared_error": squared, "data_set": "mnist", "unofficial": None}  # fmt: skip
 
     rows = [row("mnist", "draws", seed, 40.04 + seed) for seed in (1, 0)]
     rows += [row("mnist", "bare", 0, None), row("multimnist", "both", 0, 90.0), row("own", "draws", 0, 7.25)]
@@ -34,6 +34,7 @@ def test_methods_are_rows_and_data_sets_that_were_drawn_are_columns(reference, m
 
 
 def test_an_experiment_lists_its_networks(reference):
-    assert drawn.drawn(reference, "tiny", "own").splitlines()[2:] == ["| Net draws | 7.2 to 7.2 |"]
+    lines = drawn.drawn(reference, "tiny", "own").splitlines()
+    assert (lines[0], *lines[2:]) == ("| squared error of an image | MNIST |", "| Net draws | 7.2 to 7.2 |")
     with pytest.raises(ValueError, match="no run of tiny smallnorb has drawn"):
         drawn.drawn(reference, "tiny", "smallnorb")
