@@ -20,7 +20,10 @@ def drawn(reference: Path, study: str, experiment: str = "") -> str:
     titles = {name: data_title(runs, name) for name in TITLES if name in set(runs["experiment"])}
     if experiment:
         own = runs[runs["experiment"] == experiment]
-        titles = {experiment: TITLES.get(name, name) for name in own["data_set"]}
+        if own.empty:
+            raise ValueError(f"no run of {study} {experiment} has drawn")
+        name = str(own["data_set"].iloc[0])
+        titles = {experiment: TITLES.get(name, name)}
         rows = {str(label): {experiment: str(name)} for name, label in zip(own["variant"], own["label"], strict=True)}
     else:
         rows = SUMMARY[study]
@@ -30,8 +33,6 @@ def drawn(reference: Path, study: str, experiment: str = "") -> str:
         cells = [ranges.get((name, variants.get(name)), "") for name in titles]
         if any(cells):
             lines.append([label, *cells])
-    if len(lines) == 1:
-        raise ValueError(f"no run of {study} {experiment} has drawn")
     return table(lines)
 
 
