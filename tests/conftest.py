@@ -12,6 +12,10 @@ if not os.environ["CUDA_VISIBLE_DEVICES"]:
     os.environ["TRITON_INTERPRET"] = "1"  # kernels of a GPU run in Triton's interpreter; read where it is imported
 os.environ.pop("MLFLOW_TRACKING_URI", None)
 
+# as scikit-learn sets them where it is imported: a worker takes no command whose libraries are set up in another way
+os.environ.setdefault("KMP_DUPLICATE_LIB_OK", "True")
+os.environ.setdefault("KMP_INIT_AT_FORK", "FALSE")
+
 ROOT = Path(__file__).parent.parent
 
 # Every test checks the shapes in the signatures of these rooms; here, since it must precede their import.
