@@ -88,6 +88,9 @@ SUMMARY = {
         "CapsNet, equal couplings, decoder, children and loss of self-routing": {
             "multimnist": "capsnet_uniform_as_self_pairs"
         },
+        "CapsNet, equal couplings, children and loss of self-routing": {"affnist-generated": "capsnet_uniform_as_self"},
+        "CapsNet, equal couplings, decoder, children of self-routing": {"multimnist": "capsnet_uniform_children_pairs"},
+        "CapsNet, equal couplings, children of self-routing": {"affnist-generated": "capsnet_uniform_children"},
         "matrix capsules, EM routing, 2 iterations": _both(
             "matrix_capsnet", pairs="matrix_capsnet_pairs", affine="matrix_capsnet"
         ),
