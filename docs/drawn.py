@@ -13,19 +13,19 @@ def drawn(reference: Path, study: str, experiment: str = "") -> str:
     experiment: of which all networks are listed; by default the methods of the study's summary, by data set.
 
     Raises:
-        ValueError: no run has drawn.
+        ValueError: no run of the experiment has drawn.
     """
     runs = read_runs(reference, study)
     runs = runs[runs["squared_error"].notna()]
-    titles = {name: data_title(runs, name) for name in TITLES if name in set(runs["experiment"])}
     if experiment:
         own = runs[runs["experiment"] == experiment]
         if own.empty:
             raise ValueError(f"no run of {study} {experiment} has drawn")
-        name = str(own["data_set"].iloc[0])
-        titles = {experiment: TITLES.get(name, name)}
+        data = str(own["data_set"].iloc[0])
+        titles = {experiment: TITLES.get(data, data)}
         rows = {str(label): {experiment: str(name)} for name, label in zip(own["variant"], own["label"], strict=True)}
     else:
+        titles = {name: data_title(runs, name) for name in TITLES if name in set(runs["experiment"])}
         rows = SUMMARY[study]
     lines = [["squared error of an image", *titles.values()]]
     ranges = {cell: _range(errors) for cell, errors in runs.groupby(["experiment", "variant"])["squared_error"]}

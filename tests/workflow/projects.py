@@ -28,8 +28,8 @@ LEAN = STUDY + "plots: []\ntracking: false\n"  # for tests of something else, as
 class Project:
     """A copy of the project in which files can be changed.
 
-    It runs the installed package, whose commands run in the worker of the test session where that has one: to import
-    everything for each workflow was a third of the time of all tests. `own_worker`: the workflow starts its own.
+    It runs the installed package, whose commands run in the worker of the test session where that has one.
+    `own_worker`: the workflow starts its own.
     """
 
     def __init__(self, path: Path, *, own_worker: bool = False):
