@@ -133,8 +133,13 @@ def findings_of_contrasts(
 def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]:
     """Tell many contrasts: how many came out in which way, and the same in a line for each family."""
     counts = {name: len(_kept(rows, outcome)) for name, outcome in _OUTCOMES.items()}
-    parts = [f"A difference in test error was shown in {_of(counts['higher'] + counts['lower'], rows)}"]
+    differ = counts["higher"] + counts["lower"]
+    parts = [f"A difference in test error was shown in {_of(differ, rows)}"]
+    if not differ:
+        parts = [f"No difference in test error was shown in any of {len(rows)} contrasts"]
     parts += [f"{words} in {counts[name]}" for name, words in _IN_ALL.items() if counts[name]]
+    if (unshown := counts["not shown to differ"]) and (differ or len(parts) > 1):
+        parts.append(f"{'neither' if len(parts) == 2 else 'none of these'} in {unshown}")
     parts += _too_few(rows)
     heading = f"{', '.join(parts)}; the error of the first, by family, with mean differences in points"
     families = {name: [row for row in rows if row.family == name] for name in dict.fromkeys(row.family for row in rows)}
@@ -214,7 +219,6 @@ _IN_ALL = {
     "the same within a tenth": "the same error within a tenth",
     "identical": "identical errors",
     "at chance in some seeds": "a network at chance in some seeds",
-    "not shown to differ": "neither of these",
 }
 
 
