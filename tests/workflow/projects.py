@@ -5,8 +5,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+from preloaded import run_module
 
 from capsbench.cli.worker import VARIABLE
 
@@ -23,6 +27,13 @@ variants:
   cnn: {model: cnn_matched, options: {matched_to: {name: resnet20, widths: [4, 16]}}}
 """
 LEAN = STUDY + "plots: []\ntracking: false\n"  # for tests of something else, as both take longer than the training
+
+
+class Ended(NamedTuple):
+    """What a process left: its exit status, and what it printed."""
+
+    returncode: int
+    output: str
 
 
 class Project:
@@ -58,14 +69,24 @@ class Project:
     def write_study(self, text: str) -> None:
         (self.path / "study.yaml").write_text(text)
 
-    def start(
-        self,
-        *arguments: str,
-        study: str = "study.yaml",
-        more: Sequence[str] = (),
-        gpus: str = "",
-        own_group: bool = False,
-    ) -> subprocess.Popen:
+    def start(self, *arguments: str, own_group: bool = False) -> subprocess.Popen:
+        """Start Snakemake as a process of its own, which can be killed."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "snakemake", *_arguments(arguments)], cwd=self.path, env=self._environment(),
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=own_group,
+        )  # fmt: skip
+
+    def snakemake(
+        self, *arguments: str, study: str = "study.yaml", more: Sequence[str] = (), gpus: str = ""
+    ) -> "Ended":
+        """Run to the end, in a process that has imported Snakemake and torch before."""
+        with tempfile.TemporaryDirectory() as folder:
+            said = Path(folder, "said.txt")
+            given, environment = _arguments(arguments, study, more), self._environment(gpus)
+            status = run_module("snakemake", given, self.path, environment, said)
+            return Ended(status, said.read_text())
+
+    def _environment(self, gpus: str = "") -> dict[str, str]:
         environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},  # the code beside it runs
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -73,19 +94,7 @@ class Project:
         }
         if self._own_worker:
             environment.pop(VARIABLE, None)
-        command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--configfile", study, *more]
-        return subprocess.Popen(
-            command, cwd=self.path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=own_group,
-        )  # fmt: skip
-
-    def snakemake(
-        self, *arguments: str, study: str = "study.yaml", more: Sequence[str] = (), gpus: str = ""
-    ) -> subprocess.Popen:
-        """Run to the end; `output` is what was printed."""
-        done = self.start(*arguments, study=study, more=more, gpus=gpus)
-        done.output = done.communicate()[0]
-        return done
+        return environment
 
     def capsbench(self, *arguments: str) -> str:
         """Run a command of the package to its end and return what it prints."""
@@ -103,3 +112,7 @@ class Project:
             assert "Nothing to be done" in output, output
             return {}
         return {name: int(count) for name, count in (line.split() for line in table[1].splitlines())}
+
+
+def _arguments(given: Sequence[str], study: str = "study.yaml", more: Sequence[str] = ()) -> list[str]:
+    return ["--cores", "2", *given, "--configfile", study, *more]

@@ -1,9 +1,7 @@
-"""What changes no byte of a result: the order of runs, the number of cores, load, the folder, the clone."""
+"""What changes no byte of a result: the order of runs, the number of cores, the folder, the clone."""
 
 import hashlib
 import json
-import subprocess
-import sys
 
 import pytest
 from projects import LEAN, STUDY, Project
@@ -34,18 +32,12 @@ def tables_of(project: Project) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_another_clone_on_one_core_in_another_order_on_a_busy_machine(finished, tmp_path):
+def test_another_clone_on_one_core_in_another_order(finished, tmp_path):
     caps, cnn = STUDY.split("variants:\n")[1].strip("\n").split("\n")
     reversed_study = LEAN.replace(f"{caps}\n{cnn}", f"{cnn}\n{caps}")
     assert reversed_study != LEAN
     other = Project.create(tmp_path, study=reversed_study)
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
-    try:
-        done = other.snakemake("--cores", "1")
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
+    done = other.snakemake("--cores", "1")
     assert done.returncode == 0, done.output
     expected = results_of(finished)
     assert len(expected) >= 8
