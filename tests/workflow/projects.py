@@ -62,7 +62,7 @@ class Project:
     def with_package(self) -> "Project":
         """Copy the package too, so that it can be changed; the workflow runs this one then, in a worker of its own."""
         if not (self.path / "capsbench").exists():
-            shutil.copytree(ROOT / "capsbench", self.path / "capsbench", ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / "capsbench", self.path / "capsbench", ignore=shutil.ignore_patterns("*.pyc.*"))
         self._own_worker = True
         return self
 
