@@ -27,6 +27,9 @@ variants:
   cnn: {model: cnn_matched, options: {matched_to: {name: resnet20, widths: [4, 16]}}}
 """
 LEAN = STUDY + "plots: []\ntracking: false\n"  # for tests of something else, as both take longer than the training
+# The code beside a project runs, not that of a path. The other one is set by torch where tests have compiled something:
+# the worker, which started without it, would take no command.
+LEFT_OUT = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR")
 
 
 class Ended(NamedTuple):
@@ -88,7 +91,7 @@ class Project:
 
     def _environment(self, gpus: str = "") -> dict[str, str]:
         environment = {
-            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},  # the code beside it runs
+            **{name: value for name, value in os.environ.items() if name not in LEFT_OUT},
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "CUDA_VISIBLE_DEVICES": gpus,
         }

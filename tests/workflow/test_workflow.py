@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import resource
 import subprocess
@@ -6,9 +7,11 @@ import sys
 import time
 
 import pytest
+import torch._inductor.runtime.cache_dir_utils
 import yaml
 from projects import LEAN, STUDY, Project
 
+from capsbench.cli.worker import _THREADS, VARIABLE, run_in_worker
 from capsbench.run.owner import claim
 from capsbench.study import load_plan
 
@@ -367,3 +370,16 @@ def test_a_run_matched_to_one_that_diverged_fails_in_one_line_and_stops_no_other
     assert "moved/caps/seed0: matched to moved/cnn/seed0, which diverged" in done.output
     record = yaml.safe_load((project.path / "results/matched/runs/moved/caps/seed0/run.yaml").read_text())
     assert record["status"] == "failed"
+
+
+def test_the_worker_of_the_test_session_takes_the_commands_of_a_project(tmp_path, monkeypatch):
+    """Else each would import torch, and the tests of workflows take twice as long."""
+    if VARIABLE not in os.environ:
+        pytest.skip("one process of tests has no worker")
+    torch._inductor.runtime.cache_dir_utils.cache_dir()  # what sets a variable of torch, as a test that compiles does
+    environment = Project(tmp_path)._environment() | dict.fromkeys(_THREADS, "1")  # which Snakemake adds
+    for name in set(os.environ) - set(environment):
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert run_in_worker(["--version"]) == 0
