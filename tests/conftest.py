@@ -2,6 +2,7 @@ import gc
 import importlib.util
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ if not os.environ["CUDA_VISIBLE_DEVICES"]:
     os.environ["TRITON_INTERPRET"] = "1"  # kernels of a GPU run in Triton's interpreter; read where it is imported
 os.environ.pop("MLFLOW_TRACKING_URI", None)
 
-# as scikit-learn sets them where it is imported: a worker takes no command whose libraries are set up in another way
+# as scikit-learn and torch set them when used: a worker takes no command whose libraries are set up in another way
 os.environ.setdefault("KMP_DUPLICATE_LIB_OK", "True")
 os.environ.setdefault("KMP_INIT_AT_FORK", "FALSE")
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}")
 
 ROOT = Path(__file__).parent.parent
 

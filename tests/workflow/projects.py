@@ -27,9 +27,6 @@ variants:
   cnn: {model: cnn_matched, options: {matched_to: {name: resnet20, widths: [4, 16]}}}
 """
 LEAN = STUDY + "plots: []\ntracking: false\n"  # for tests of something else, as both take longer than the training
-# The code beside a project runs, not that of a path. The other one is set by torch where tests have compiled something:
-# the worker, which started without it, would take no command.
-LEFT_OUT = ("PYTHONPATH", "TORCHINDUCTOR_CACHE_DIR")
 
 
 class Ended(NamedTuple):
@@ -72,10 +69,10 @@ class Project:
     def write_study(self, text: str) -> None:
         (self.path / "study.yaml").write_text(text)
 
-    def start(self, *arguments: str, own_group: bool = False) -> subprocess.Popen:
+    def start(self, *arguments: str, study: str = "study.yaml", own_group: bool = False) -> subprocess.Popen:
         """Start Snakemake as a process of its own, which can be killed."""
         return subprocess.Popen(
-            [sys.executable, "-m", "snakemake", *_arguments(arguments)], cwd=self.path, env=self._environment(),
+            [sys.executable, "-m", "snakemake", *_arguments(arguments, study)], cwd=self.path, env=self._environment(),
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=own_group,
         )  # fmt: skip
 
@@ -91,7 +88,7 @@ class Project:
 
     def _environment(self, gpus: str = "") -> dict[str, str]:
         environment = {
-            **{name: value for name, value in os.environ.items() if name not in LEFT_OUT},
+            **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},  # the code beside it runs
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "CUDA_VISIBLE_DEVICES": gpus,
         }
@@ -117,5 +114,5 @@ class Project:
         return {name: int(count) for name, count in (line.split() for line in table[1].splitlines())}
 
 
-def _arguments(given: Sequence[str], study: str = "study.yaml", more: Sequence[str] = ()) -> list[str]:
+def _arguments(given: Sequence[str], study: str, more: Sequence[str] = ()) -> list[str]:
     return ["--cores", "2", *given, "--configfile", study, *more]
