@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from jaxtyping import install_import_hook
 
-gc.disable()  # until all tests are collected: a third of the time of that was a search for garbage
-
 os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # tests need no GPU
 if not os.environ["CUDA_VISIBLE_DEVICES"]:
     os.environ["TRITON_INTERPRET"] = "1"  # kernels of a GPU run in Triton's interpreter; read where it is imported
@@ -41,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Where tests run in several processes, these share a worker for the commands of their workflows.
     """
+    if not config.getoption("numprocesses", None):  # which the process has that collects no tests
+        gc.disable()  # until all are collected: a third of the time of that was a search for garbage
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("numprocesses", None) and "not slow" not in config.getoption("markexpr"):

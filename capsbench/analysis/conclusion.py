@@ -134,12 +134,8 @@ def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]
     """Tell many contrasts: how many came out in which way, and the same in a line for each family."""
     counts = {name: len(_kept(rows, outcome)) for name, outcome in _OUTCOMES.items()}
     differ = counts["higher"] + counts["lower"]
-    parts = [f"A difference in test error was shown in {_of(differ, rows)}"]
-    if not differ:
-        parts = [f"No difference in test error was shown in any of {len(rows)} contrasts"]
-    parts += [f"{words} in {counts[name]}" for name, words in _IN_ALL.items() if counts[name]]
-    if (unshown := counts["not shown to differ"]) and (differ or len(parts) > 1):
-        parts.append(f"{'neither' if len(parts) == 2 else 'none of these'} in {unshown}")
+    parts = [f"{len(rows)} contrasts: a difference in test error was shown in {differ or 'none'}"]
+    parts += [f"{_IN_ALL.get(name, name)} in {counts[name]}" for name in list(_OUTCOMES)[2:] if counts[name]]
     parts += _too_few(rows)
     heading = f"{', '.join(parts)}; the error of the first, by family, with mean differences in points"
     families = {name: [row for row in rows if row.family == name] for name in dict.fromkeys(row.family for row in rows)}
@@ -215,7 +211,7 @@ _OUTCOMES: dict[str, Callable[[Any], bool]] = {  # what became of a contrast wit
     "not shown to differ": lambda row: _is_open(row) and not is_identical(row),
     "at chance in some seeds": _at_chance,
 }
-_IN_ALL = {
+_IN_ALL = {  # what it is called beside "a difference in test error was shown"
     "the same within a tenth": "the same error within a tenth",
     "identical": "identical errors",
     "at chance in some seeds": "a network at chance in some seeds",

@@ -1,7 +1,7 @@
 """CapsNet with some of what sets the primary capsules of self-routing (Hahn 2019) apart from S17's: a control, OURS.
 
 A primary capsule of S17 is squashed, so that its length says whether its part is there. One of Hahn, Pyeon, Kim 2019
-is batch-normalised, as long as it comes out, and says it by an activation of its own.
+is batch-normalised and not squashed; an activation of its own says whether its part is there.
 """
 
 from torch import nn
@@ -15,14 +15,14 @@ from capsbench.routing.contract import Activations, Poses, capsule_lengths, squa
     "capsnet_ablated_children", title="CapsNet, other children", published_on=((1, 28, 28), 10), routing="uniform"
 )
 class CapsNetAblatedChildren(CapsNet):
-    """`capsnet` with equal couplings and no decoder, whose primary capsules have each of three properties or not.
+    """`capsnet` with equal couplings and no decoder, whose primary capsules have any of three properties.
 
-    - `squashed`: poses are squashed. With this alone the network is `capsnet` under uniform routing.
-    - `batch_norm`: before that, poses are batch-normalised, and their convolution has no bias. With this alone it has
-      the poses of `children: normalised`.
-    - `own_activation`: at last, poses are multiplied by the logistic function of a batch-normalised convolution.
+    - `batch_norm`: poses are batch-normalised, and their convolution has no bias. With this alone they are those of
+      `children: normalised`.
+    - `squashed`: poses are squashed, after that. With this alone the network is `capsnet` under uniform routing.
+    - `own_activation`: finally, poses are multiplied by the logistic function of a batch-normalised convolution.
 
-    The first weights are those of `capsnet` at the same seed. Not from a paper.
+    The first weights are those of `capsnet` with squashed children at the same seed. Not from a paper.
     """
 
     def __init__(

@@ -302,8 +302,8 @@ def test_many_contrasts_are_told_by_family_with_what_came_out_and_how_far(conclu
     said, table = concluded(text, one=steady, two=steady, three=wide, **ends)
     count = ONE_BY_ONE + 2
     assert said[0].startswith(
-        f"A difference in test error was shown in 8 of {count} contrasts, the same error within a tenth in 7, "
-        "identical errors in 1, none of these in 1; "
+        f"{count} contrasts: a difference in test error was shown in 8, the same error within a tenth in 7, "
+        "identical errors in 1, not shown to differ in 1; the error of the first"
     )
     means = table.set_index("a")["mean"]
     assert f"far (post hoc): higher in 8 (+{means['v0']:.2f} to +{means['v7']:.2f}); near (1" in said[0]
@@ -336,5 +336,5 @@ def test_what_the_correction_takes_away_is_counted(concluded):
     names, text = many()
     two = [5.0, 6.7, 6.0, 6.2, 5.5]  # p = 0.047 alone
     said, _ = concluded(text, one=STEADY, **dict.fromkeys(names, two))
-    assert said[0].startswith("No difference in test error was shown in any of 16 contrasts; the error of the first")
+    assert said[0].startswith("16 contrasts: a difference in test error was shown in none, not shown to differ in 16;")
     assert "which leaves 16 that are not shown though their interval leaves out zero" in said[1]

@@ -37,8 +37,9 @@ def test_another_clone_on_one_core_in_another_order(finished, tmp_path):
     reversed_study = LEAN.replace(f"{caps}\n{cnn}", f"{cnn}\n{caps}")
     assert reversed_study != LEAN
     other = Project.create(tmp_path, study=reversed_study)
-    done = other.snakemake("--cores", "1")
-    assert done.returncode == 0, done.output
+    process = other.start("--cores", "1")
+    output = process.communicate()[0]
+    assert process.returncode == 0, output
     expected = results_of(finished)
     assert len(expected) >= 8
     assert results_of(other) == expected
