@@ -91,6 +91,12 @@ SUMMARY = {
         "CapsNet, equal couplings, children and loss of self-routing": {"affnist-generated": "capsnet_uniform_as_self"},
         "CapsNet, equal couplings, decoder, children of self-routing": {"multimnist": "capsnet_uniform_children_pairs"},
         "CapsNet, equal couplings, children of self-routing": {"affnist-generated": "capsnet_uniform_children"},
+        "CapsNet, equal couplings, decoder, children of self-routing, transforms from 0.02": {
+            "multimnist": "capsnet_uniform_children_narrow_pairs"
+        },
+        "CapsNet, equal couplings, children of self-routing, transforms from 0.02": {
+            "affnist-generated": "capsnet_uniform_children_narrow"
+        },
         "matrix capsules, EM routing, 2 iterations": _both(
             "matrix_capsnet", pairs="matrix_capsnet_pairs", affine="matrix_capsnet"
         ),
