@@ -81,8 +81,8 @@ EQUAL_COUPLINGS = Question(
     "{self_equal_pairs@multimnist>} points higher, which depends on the family.\n"
     "On smallNORB the error of self-routing is {other@smallnorb>} points higher. It is {self@smallnorb<} lower than "
     "that of equal couplings with its loss and its primary capsules, whose [votes start too "
-    "long](surprises.md#sparse-and-self-routing); compared with these from a fifth of the standard deviation no "
-    "difference was shown {short@smallnorb=}.\n"
+    "long](surprises.md#sparse-and-self-routing). If the transforms of these start at a fifth of their standard "
+    "deviation, no difference was shown {short@smallnorb=}.\n"
     "Couplings drawn once at random have on MNIST an error "
     "{random@mnist<} points higher than dynamic routing.",
     also="{features@smallnorb=} {sparse@mnist>} {other@mnist>} {bayes@mnist<?} "

@@ -44,7 +44,7 @@ from capsbench.cli import main
         (["bench", "--device", "tpu"], ["'tpu'", "cpu", "cuda"]),
         (
             ["models", "capsnte"],
-            ["no model 'capsnte'; did you mean capsnet? there are capsnet, capsule_"],
+            ["no model 'capsnte'; did you mean capsnet? there are capsnet, capsnet_abl"],
         ),
         (["models", "--image-shape", "28x28"], ["'28x28' is not channels x height x width, as 1x28x28"]),
         (["models", "--classes", "0"], ["--classes", "'0' is not a positive whole number"]),

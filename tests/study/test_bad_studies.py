@@ -43,7 +43,7 @@ from capsbench.study import load_plan
             [
                 "variants.cnn.options.matched_to: no ",
                 "'cnn_matched'; ",
-                "there are capsnet, capsule_transformer, cnn_",
+                "there are capsnet, capsnet_ablated_children, capsule_transformer, cnn_",
             ],
         ),
         (
@@ -106,7 +106,7 @@ from capsbench.study import load_plan
         (
             "model: capsnet",
             "model: capsnt",
-            ["variants.caps.model: no model 'capsnt'", "capsnet, capsule_"],
+            ["variants.caps.model: no model 'capsnt'", "capsnet, capsnet_abl"],
         ),
         ("model: capsnet", "model: capsnt", ["did you mean capsnet"]),
         ("    model: capsnet\n", "", ["variants.caps.model: is missing"]),
