@@ -39,8 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Where tests run in several processes, these share a worker for the commands of their workflows.
     """
-    if not config.getoption("numprocesses", None):  # which the process has that collects no tests
-        gc.disable()  # until all are collected: a third of the time of that was a search for garbage
+    if not config.getoption("numprocesses", None):  # with it, this process collects no tests
+        gc.disable()  # until all tests are collected: a third of that time was a search for garbage
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("numprocesses", None) and "not slow" not in config.getoption("markexpr"):

@@ -78,7 +78,7 @@ class Project:
 
     def snakemake(
         self, *arguments: str, study: str = "study.yaml", more: Sequence[str] = (), gpus: str = ""
-    ) -> "Ended":
+    ) -> Ended:
         """Run to the end, in a process that has imported Snakemake and torch before."""
         with tempfile.TemporaryDirectory() as folder:
             said = Path(folder, "said.txt")
