@@ -76,9 +76,7 @@ class Project:
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=own_group,
         )  # fmt: skip
 
-    def snakemake(
-        self, *arguments: str, study: str = "study.yaml", more: Sequence[str] = (), gpus: str = ""
-    ) -> Ended:
+    def snakemake(self, *arguments: str, study: str = "study.yaml", more: Sequence[str] = (), gpus: str = "") -> Ended:
         """Run to the end, in a process that has imported Snakemake and torch before."""
         with tempfile.TemporaryDirectory() as folder:
             said = Path(folder, "said.txt")
