@@ -27,8 +27,8 @@ from first_steps import first_steps
 from fitted import fit
 from prose import intervals, unfounded
 from pydantic import BaseModel
-from spreads import alike, spreads
-from starts import starts
+from spreads import alike, one_class, spreads
+from starts import starts, taken_for
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(
@@ -237,7 +237,9 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "fit": fit,
     "spreads": spreads,
     "alike": alike,
+    "one_class": one_class,
     "starts": starts,
+    "taken_for": taken_for,
     "drawn": drawn,
     "answers": answers,
     "at_test": at_test,

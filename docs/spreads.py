@@ -10,11 +10,20 @@ from findings import TITLES, data_title, named, table
 from fitted import errors_of
 from scipy.stats import norm, pearsonr
 
+from capsbench.analysis.correct_bits import NAME as CORRECT
+from capsbench.analysis.correct_bits import read_correct
+from capsbench.analysis.measures import NAME as MEASURES
+from capsbench.analysis.measures import load_measures
+from capsbench.data.catalogue import TOYS
+
 FAR = 5.0  # points of test error between two seeds, from which on a network is listed
 SEEDS = 5  # that a network has to have for a mean of correlations
 R = 0.9999  # as far as a correlation counts in it
 TEN_STEPS = "-first-steps"  # experiments whose trainings end after ten steps
 SIGNIFICANT = 0.05  # p of the correlation between the errors in training and in the test
+DRAWS = 200  # of shuffled seeds
+MOST = 0.5  # share of the difference between the worst and the best seed that is most of it
+_ONE_CLASS = "[mostly one class](surprises.md#classes-that-seeds-take-for-one-another)"
 _ONE_TEMPERATURE = "[one temperature](surprises.md#em-routing-with-one-temperature-or-a-variance-floor-of-001)"
 _FLOOR = "[variance floor](surprises.md#em-routing-with-one-temperature-or-a-variance-floor-of-001)"
 _LOST = "[lost classes](surprises.md#em-routing-that-loses-classes)"
@@ -72,18 +81,101 @@ def spreads(reference: Path, study: str) -> str:
     """Return the networks of a study with two seeds `FAR` points apart: errors in training and in the test, and why."""
     runs = errors_of(reference, study)
     runs = runs[runs["status"] == "ok"].sort_values("seed", kind="stable")
-    rows = [["data", "variant", "test error % by seed (largest minus smallest)", "in training", "r", "what is known"]]
+    classes = _Classes(reference / study)
+    rows = [
+        [
+            "data",
+            "variant",
+            "test error % by seed (largest minus smallest)",
+            "in training",
+            "r",
+            "class that differs most",
+            "what is known",
+        ]
+    ]
     for (experiment, variant), own in runs.groupby(["experiment", "variant"], sort=False):
         spread = own["test"].max() - own["test"].min() + 1e-9  # 52.01 - 47.01 is less than 5 in floating point
         if spread >= FAR:
             alike = pearsonr(own["test"], own["train"])
+            listed, share = classes.most_different(own)
+            rest = _ONE_CLASS if share >= MOST else "not explained"
             known = next((why for what, why in REASONS.items() if fnmatch(f"{study}/{experiment}/{variant}", what)), "")
             rows.append([
                 data_title(runs, str(experiment)), f"`{variant}`", f"{_listed(own['test'])} ({spread:.1f})",
-                _listed(own["train"]), f"{alike.statistic:.3f}".replace("-", "−"),
-                known or ("as in training" if alike.pvalue < SIGNIFICANT else "not explained"),
+                _listed(own["train"]), f"{alike.statistic:.3f}".replace("-", "−"), listed,
+                known or ("as in training" if alike.pvalue < SIGNIFICANT else rest),
             ])  # fmt: skip
     return table(rows) if len(rows) > 1 else f"No two seeds of a network of `{study}` are {FAR:g} points apart."
+
+
+class _Classes:
+    """The test errors of the classes, for the runs of a reference of which they are known.
+
+    They are known from confusion matrices, and for solids and smallNORB from which images were right: their 25 test
+    objects are numbered class by class.
+    """
+
+    def __init__(self, study: Path):
+        self._correct, self._measures = read_correct(study / CORRECT), load_measures(study / MEASURES)
+
+    def of(self, key: str) -> pd.DataFrame | None:
+        """Return "error" in % and "share" of the test images by class of one run; None where they are not known."""
+        if confusion := self._measures.get(key, {}).get("confusion"):
+            counts = np.array(confusion["matrix"])
+            error, share = 100 * (1 - counts.diagonal() / counts.sum(axis=1)), counts.sum(axis=1) / counts.sum()
+            return pd.DataFrame({"error": error, "share": share}, index=confusion["classes"])
+        right, objects = self._correct.right.get(key), self._correct.clusters.get(key.split("/")[0])
+        if right is None or objects is None or objects.ndim > 1 or objects.max() + 1 != len(TOYS) ** 2:
+            return None
+        images = np.bincount(objects // len(TOYS))
+        wrong = np.bincount(objects[~right] // len(TOYS), minlength=len(TOYS))
+        return pd.DataFrame({"error": 100 * wrong / images, "share": images / len(right)}, index=list(TOYS))
+
+    def most_different(self, own: pd.DataFrame) -> tuple[str, float]:
+        """Return the class that makes most of the difference between the worst and the best seed, and how much.
+
+        Its name with its error by seed, and its share of the difference; ("", 0) where the classes are not known.
+        """
+        found = {key: self.of(key) for key in own.sort_values("test", kind="stable")["key"]}
+        known = {key: classes for key, classes in found.items() if classes is not None}
+        if len(known) < len(found):
+            return "", 0.0
+        best, *_, worst = known.values()
+        parts = worst["share"] * (worst["error"] - best["error"])
+        most, share = parts.idxmax(), parts.max() / parts.sum()
+        return f"{most}: " + ", ".join(f"{known[key]['error'][most]:.0f}" for key in own["key"]), share
+
+
+def one_class(reference: Path, *studies: str) -> str:
+    """Return how often one class makes most of a difference on solids and smallNORB, and how often by chance.
+
+    Over the networks of the lists that have five seeds, each once. By chance: if the seeds of each class are shuffled.
+    """
+    random, networks = np.random.default_rng(0), {}
+    for study in studies:
+        runs, classes = errors_of(reference, study), _Classes(reference / study)
+        runs = runs[runs["data_set"].isin(["smallnorb", "toynorb"]) & (runs["status"] == "ok")]
+        for _, own in runs.groupby(["experiment", "variant"], sort=False):
+            found = [classes.of(key) for key in own["key"]]
+            if np.ptp(own["test"]) + 1e-9 >= FAR and len(own) >= SEEDS and all(each is not None for each in found):
+                networks[tuple(sorted(own["test"]))] = np.array([each["error"] for each in found if each is not None])
+    seen = sum(_most(errors) for errors in networks.values())
+    shuffled = [_most(random.permuted(errors, axis=0)) for errors in networks.values() for _ in range(DRAWS)]
+    apart = [errors.mean(axis=1).std(ddof=1) for errors in networks.values()]
+    independent = [(errors.var(axis=0, ddof=1).sum()) ** 0.5 / len(TOYS) for errors in networks.values()]
+    return (
+        f"On solids and smallNORB one class makes half or more of the difference in {seen} of {len(networks)} "
+        f"networks. It would in {100 * np.mean(shuffled):.0f} % if the errors of the classes had nothing to do with one another "
+        f"(seeds shuffled within each class). The standard deviation of the error between seeds is "
+        f"{np.median(np.divide(apart, independent)):.2f} times what it would then be, in the median."
+    )
+
+
+def _most(errors: "np.ndarray[Any, np.dtype[np.float64]]") -> bool:
+    """Tell whether one class makes most of the difference between the worst and the best of errors [seeds, classes]."""
+    whole = errors.mean(axis=1)
+    parts = errors[whole.argmax()] - errors[whole.argmin()]
+    return bool(parts.max() >= MOST * parts.sum())
 
 
 def alike(reference: Path, *studies: str) -> str:

@@ -16,6 +16,7 @@ from capsbench.analysis.measures import load_measures
 from capsbench.analysis.statistics import holm
 
 SIGNIFICANT = 0.05
+PAIRS = 3  # of classes, named for a network
 
 
 class Part(NamedTuple):
@@ -60,6 +61,34 @@ def starts(reference: Path, study: str, *classes: str) -> str:
         f"{table(rows)}\n\nAfter Holm's correction for the {len(tests)} tests of whole networks p is below "
         f"{SIGNIFICANT:g} for {found}."
     )
+
+
+def taken_for(reference: Path, study: str, *experiments: str) -> str:
+    """Return which classes the runs of each network of some experiments differ most in taking for another.
+
+    The `PAIRS` pairs, right class and predicted one, whose share of the images of the right class has the largest
+    standard deviation over the runs; with r, the correlation over the runs of the two directions of the first pair.
+    """
+    runs, measures = errors_of(reference, study), load_measures(reference / study / MEASURES)
+    runs = runs[runs["experiment"].isin(experiments)]
+    network = runs["variant"].str.rpartition("-start")[0]
+    rows = [["data", "network", "runs", "taken for another: smallest and largest share of the runs", "r"]]
+    for (experiment, _), own in runs.groupby(["experiment", network], sort=False):
+        found = [measures[key]["confusion"] for key in own["key"]]
+        names, matrices = found[0]["classes"], np.array([each["matrix"] for each in found], dtype=np.float64)
+        shares = 100 * matrices / matrices.sum(axis=2, keepdims=True)  # [runs, right, predicted]
+        spread = shares.std(axis=0, ddof=1)
+        np.fill_diagonal(spread, 0.0)
+        places = [divmod(int(at), len(names)) for at in np.argsort(-spread, axis=None)[:PAIRS]]
+        low, high = shares.min(axis=0), shares.max(axis=0)
+        listed = [f"{names[a]} for {names[b]} {low[a, b]:.0f} to {high[a, b]:.0f} %" for a, b in places]
+        right, taken = places[0]
+        r = pearsonr(shares[:, right, taken], shares[:, taken, right]).statistic
+        label = own["label"].iloc[0].rpartition(", start")[0]
+        rows.append([
+            data_title(runs, str(experiment)), label, str(len(own)), ", ".join(listed), f"{r:.2f}".replace("-", "−")
+        ])  # fmt: skip
+    return table(rows)
 
 
 def _errors(runs: pd.DataFrame, name: str) -> "np.ndarray[Any, np.dtype[np.float64]]":

@@ -3,7 +3,9 @@
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,22 +16,24 @@ import spreads  # noqa: E402
 
 REFERENCE = ROOT / "results/reference"
 HEAD = 2  # lines of a table above its rows
+EMPTY = SimpleNamespace(right={}, clusters={})
 
 
 @pytest.fixture
 def listed(monkeypatch):
     """Return the rows of made-up runs of one experiment: variant -> errors in training and in the test, by seed."""
 
-    def rows(**variants):
+    def rows(kept=EMPTY, **variants):
         found = [
             {"experiment": "digits", "variant": variant, "seed": seed, "status": "ok", "unofficial": None,
-             "train": train, "test": test}
+             "key": f"digits/{variant}/seed{seed}", "train": train, "test": test}
             for variant, parts in variants.items()
             for seed, (train, test) in enumerate(zip(*parts, strict=True))
         ]  # fmt: skip
         monkeypatch.setattr(
             spreads, "errors_of", lambda reference, study: pd.DataFrame(found).sort_values("seed", ascending=False)
         )
+        monkeypatch.setattr(spreads, "read_correct", lambda path: kept)
         return spreads.spreads(Path(), "tiny").splitlines()[HEAD:]
 
     return rows
@@ -48,6 +52,53 @@ def test_seeds_that_err_in_the_test_as_in_training_are_told_from_others(listed, 
     assert [row.split(" | ")[-1] for row in rows] == ["as in training |", "not explained |"]
     monkeypatch.setitem(spreads.REASONS, "tiny/*/b", "a reason")
     assert [row.split(" | ")[-1] for row in listed(b=([6.0, 5.0, 6.5, 5.0, 6.0], test))] == ["a reason |"]
+
+
+def _kept(wrong):
+    """Return what was right of 5 classes of 5 objects with 4 images each; wrong [seeds, classes]: of 20 in a class."""
+    right = {
+        f"digits/a/seed{seed}": np.concatenate([np.arange(20) >= number for number in numbers])
+        for seed, numbers in enumerate(wrong)
+    }
+    return SimpleNamespace(right=right, clusters={"digits": np.arange(100) // 4})
+
+
+def test_the_class_is_named_that_makes_most_of_the_difference(listed):
+    """Animals, humans, airplanes, trucks, cars; the best seed is the second, the worst the third."""
+    wrong = np.array([[5, 5, 5, 5, 5], [0, 2, 4, 4, 4], [6, 4, 4, 4, 18], [6, 6, 6, 6, 6], [5, 5, 5, 5, 6]])
+    errors = 100 * wrong.sum(axis=1) / 100
+    in_training = [3.0, 3.2, 3.0, 3.1, 3.2]
+    (row,) = listed(_kept(wrong), a=(in_training, errors))
+    assert row.split(" | ")[-2:] == ["car: 25, 20, 90, 30, 30", f"{spreads._ONE_CLASS} |"]
+    wrong[2] = [9, 11, 4, 8, 4]  # 9, 9 and 4 of the difference of 22
+    (row,) = listed(_kept(wrong), a=(in_training, 100 * wrong.sum(axis=1) / 100))
+    assert row.split(" | ")[-2:] == ["animal: 25, 0, 45, 30, 25", "not explained |"]
+
+
+def test_a_class_is_named_for_the_runs_of_which_all_was_kept(listed):
+    kept = _kept([[0, 0, 0, 0, 0], [9, 0, 0, 0, 0]])
+    errors = ([1.0, 2.0], [0.0, 9.0])
+    assert listed(kept, a=errors)[0].split(" | ")[-2].startswith("animal: 0, 45")
+    kept.right.pop("digits/a/seed1")
+    assert listed(kept, a=errors)[0].split(" | ")[-2] == ""
+
+
+def test_how_often_one_class_makes_most_is_held_against_chance(monkeypatch):
+    """One network whose classes rise together, one of whose classes alone does."""
+    together, alone = np.arange(5)[:, None] * np.full(5, 4), np.outer(np.arange(5) * 5, [0, 0, 1, 0, 0])
+    kept = _kept(together)
+    kept.right |= {key.replace("/a/", "/b/"): right for key, right in _kept(alone).right.items()}
+    runs = pd.DataFrame(
+        {"experiment": "digits", "variant": variant, "seed": seed, "status": "ok", "data_set": "toynorb",
+         "key": f"digits/{variant}/seed{seed}", "test": sum(numbers)}
+        for variant, wrong in (("a", together), ("b", alone))
+        for seed, numbers in enumerate(wrong)
+    )  # fmt: skip
+    monkeypatch.setattr(spreads, "errors_of", lambda reference, study: runs)
+    monkeypatch.setattr(spreads, "read_correct", lambda path: kept)
+    said = spreads.one_class(Path(), "tiny")
+    assert "in 1 of 2 networks" in said
+    assert f"{(5**0.5 + 1) / 2:.2f} times" in said
 
 
 def test_each_reason_is_of_a_network_in_the_list():

@@ -116,3 +116,25 @@ def test_a_class_has_a_row_of_its_own(page, tmp_path):
     assert alone.endswith("starts 98 %, orders 0 %, neither alone 2 % |  |")
     with pytest.raises(ValueError, match="'7' is not in list"):
         starts.starts(tmp_path, "tiny", "mnist=7")
+
+
+def test_the_pairs_of_classes_are_named_that_differ_most_between_runs(page, tmp_path):
+    """The more fives a run takes for threes, the fewer threes for fives; sixes are right, but for one in one run."""
+    page(20 + NOISE)
+    found = tmp_path / "tiny/runs.csv"
+    runs = pd.read_csv(found)
+    runs.assign(key=runs["variant"] + runs["seed"].astype(str)).to_csv(found, index=False)
+    measures = {
+        key: {
+            "confusion": {
+                "classes": ["3", "5", "6"],
+                "matrix": [[1 + seed, 9 - seed, 0], [2 * seed, 10 - 2 * seed, 0], [0, int(key[-2:] == "00"), 9]],
+            }
+        }
+        for key, seed in zip(runs["variant"] + runs["seed"].astype(str), runs["seed"], strict=True)
+    }
+    (tmp_path / "tiny/measures.json").write_text(json.dumps(measures))
+    (row,) = starts.taken_for(tmp_path, "tiny", "mnist").splitlines()[2:]
+    pairs = "5 for 3 0 to 80 %, 3 for 5 50 to 90 %, 6 for 5 0 to 10 %"
+    assert row == f"| MNIST | Net, two | 25 | {pairs} | −1.00 |"
+    assert starts.taken_for(tmp_path, "tiny", "digits").splitlines()[2:] == []
