@@ -137,4 +137,3 @@ def test_the_pairs_of_classes_are_named_that_differ_most_between_runs(page, tmp_
     (row,) = starts.taken_for(tmp_path, "tiny", "mnist").splitlines()[2:]
     pairs = "5 for 3 0 to 80 %, 3 for 5 50 to 90 %, 6 for 5 0 to 10 %"
     assert row == f"| MNIST | Net, two | 25 | {pairs} | −1.00 |"
-    assert starts.taken_for(tmp_path, "tiny", "digits").splitlines()[2:] == []
