@@ -165,8 +165,8 @@ def one_class(reference: Path, *studies: str) -> str:
     independent = [(errors.var(axis=0, ddof=1).sum()) ** 0.5 / len(TOYS) for errors in networks.values()]
     return (
         f"On solids and smallNORB one class makes half or more of the difference in {seen} of {len(networks)} "
-        f"networks. It would in {100 * np.mean(shuffled):.0f} % if the errors of the classes had nothing to do with one "
-        f"another (seeds shuffled within each class). The standard deviation of the error between seeds is "
+        f"networks. It would in {100 * np.mean(shuffled):.0f} % if the errors of the classes had nothing to do with "
+        f"one another (seeds shuffled within each class). The standard deviation of the error between seeds is "
         f"{np.median(np.divide(apart, independent)):.2f} times what it would then be, in the median."
     )
 
