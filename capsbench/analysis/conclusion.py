@@ -137,7 +137,7 @@ def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]
     parts = [f"{len(rows)} contrasts: a difference in test error was shown in {differ or 'none'}"]
     parts += [f"{_IN_ALL.get(name, name)} in {counts[name]}" for name in list(_OUTCOMES)[2:] if counts[name]]
     parts += _too_few(rows)
-    heading = f"{', '.join(parts)}; the error of the first, by family, with mean differences in points"
+    heading = f"{', '.join(parts)}; by family (higher: the first errs more; means in points)"
     families = {name: [row for row in rows if row.family == name] for name in dict.fromkeys(row.family for row in rows)}
     lines = [f"{family_title(plan, name)}{post_hoc_share(own)}: {outcomes(own)}" for name, own in families.items()]
     several = len({row.experiment for row in rows}) > 1
@@ -208,7 +208,7 @@ _OUTCOMES: dict[str, Callable[[Any], bool]] = {  # what became of a contrast wit
     "lower": lambda row: is_shown(row) and row.mean < 0,
     "the same within a tenth": lambda row: is_same(row) and not is_identical(row),
     "identical": lambda row: is_identical(row) and not row.at_chance,
-    "not shown to differ": lambda row: _is_open(row) and not is_identical(row),
+    "undecided": lambda row: _is_open(row) and not is_identical(row),
     "at chance in some seeds": _at_chance,
 }
 _IN_ALL = {  # what it is called beside "a difference in test error was shown"

@@ -303,12 +303,12 @@ def test_many_contrasts_are_told_by_family_with_what_came_out_and_how_far(conclu
     count = ONE_BY_ONE + 2
     assert said[0].startswith(
         f"{count} contrasts: a difference in test error was shown in 8, the same error within a tenth in 7, "
-        "identical errors in 1, not shown to differ in 1; the error of the first"
+        "identical errors in 1, undecided in 1; the error of the first"
     )
     means = table.set_index("a")["mean"]
     assert f"far (post hoc): higher in 8 (+{means['v0']:.2f} to +{means['v7']:.2f}); near (1" in said[0]
     assert "near (1 of 7 post hoc): the same within a tenth in 7" in said[0]
-    assert "once: identical in 1, not shown to differ in 1" in said[0]
+    assert "once: identical in 1, undecided in 1" in said[0]
     assert said[1] == (
         "The contrasts are corrected (Holm) within each of 3 families (1 of one contrast is not corrected); 9 are post "
         "hoc: declared when the errors of both were known."
@@ -326,7 +326,7 @@ def test_behind_a_family_the_networks_stand_by_what_came_out(ended):
     higher, lower, other = families.behind[0]
     assert higher.startswith("higher: v0 against one (+1.00); v3 against one (+1.00); ")
     assert lower == "lower: v2 against one (−1.00)"
-    assert other == "not shown to differ: v1 against one"
+    assert other == "undecided: v1 against one"
     assert "v0 against one" not in str(families)
     plan, runs = ended(text, **(ends | {"v0": ["failed"] * 5}))
     assert findings(plan, runs)[0].behind[0][-1] == "too few seeds: v0 against one"
@@ -336,5 +336,5 @@ def test_what_the_correction_takes_away_is_counted(concluded):
     names, text = many()
     two = [5.0, 6.7, 6.0, 6.2, 5.5]  # p = 0.047 alone
     said, _ = concluded(text, one=STEADY, **dict.fromkeys(names, two))
-    assert said[0].startswith("16 contrasts: a difference in test error was shown in none, not shown to differ in 16;")
+    assert said[0].startswith("16 contrasts: a difference in test error was shown in none, undecided in 16;")
     assert "which leaves 16 that are not shown though their interval leaves out zero" in said[1]
