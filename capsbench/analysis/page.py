@@ -107,7 +107,7 @@ def results_tables(cells: Sequence[Cell]) -> list[Sheet]:
 
     An interval stands below the number that it belongs to. What compares with papers stands beside our error where at
     least half of the rows have a published value, otherwise at the end. n is left out where no seed is missing or stuck
-    at chance.
+    at chance. A difference from a published value is given where the two can be compared.
     """
     ours, papers = ["variant", "ours (error %)"], ["verdict", "published (error %)", "ours − published (points)"]
     more = ["n", "familiar (error %)", "per digit (error %)", "parameters", "time per run"]
@@ -199,6 +199,7 @@ def _result(cell: Cell, place: str) -> list[Field]:
     familiar, per_digit = (summarise([*values.values()]) for values in (cell.familiar, cell.per_digit))
     count, _, lost = count_text(cell).partition(", ")
     compared = verdict.word != "no published value"
+    apart = math.nan if verdict.word == "not comparable" else verdict.difference
     return [
         Field(cell.label, link=place),
         Field(
@@ -213,7 +214,7 @@ def _result(cell: Cell, place: str) -> list[Field]:
             more=verdict.reason.split("; ") if compared and verdict.reason else [],
         ),
         Field(MISSING) if published is None else Field(str(published), published.error, below=published.paper),
-        _difference(verdict.difference, verdict.low, verdict.high),
+        _difference(apart, verdict.low, verdict.high),
         Field(count, len(cell.errors), below=lost),
         Field(mean_text(familiar.mean, familiar.std), familiar.mean),
         Field(mean_text(per_digit.mean, per_digit.std), per_digit.mean),

@@ -1,12 +1,18 @@
-"""Plots as the page embeds them."""
+"""Plots as the page embeds them, and its table of results."""
 
 import io
 from base64 import b64decode
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image
 
-from capsbench.analysis.page import plots_of
+from capsbench.analysis.cells import cells
+from capsbench.analysis.collect import collect
+from capsbench.analysis.page import plots_of, results_tables
+from capsbench.analysis.verdicts import Verdict
+
+BESIDE = "ours − published (points)"
 
 
 def test_large_plots_are_drawn_as_on_a_screen_before_any_is_left_out(tmp_path):
@@ -40,3 +46,16 @@ def test_a_plot_that_is_made_smaller_keeps_the_pale_bands_of_seeds(tmp_path):
     band, white = shown[len(shown) // 2].mean(axis=0), shown[-1].mean(axis=0)
     assert abs(band - pale).max() < 8
     assert white.min() > 250
+
+
+def test_a_difference_from_a_paper_is_given_where_the_two_can_be_compared(plan, write_run, results):
+    for run in plan.runs:
+        write_run(run, error=1.5)
+    found = cells(plan, collect(plan, results))
+    (sheet,) = results_tables(found)
+    assert BESIDE not in sheet.columns
+    first = next(place for place, cell in enumerate(found) if cell.verdict.word == "not comparable")
+    found[first] = replace(found[first], verdict=Verdict("worse", "", 1.16, 1.05, 1.27))
+    (sheet,) = results_tables(found)
+    shown = [row[sheet.columns.index(BESIDE)] for row in sheet.rows]
+    assert [(field.text, field.below) for field in shown if field.text != "-"] == [("+1.16", "[+1.05, +1.27]")]
