@@ -29,6 +29,7 @@ from capsbench.analysis.contrasts import (
 )
 from capsbench.analysis.curves import Curves, curves_of
 from capsbench.analysis.plots.style import PIXELS_PER_INCH, WIDTH
+from capsbench.analysis.published_values import Published
 from capsbench.analysis.statistics import FEWEST, summarise
 from capsbench.analysis.tables.model import Grid, Table
 from capsbench.analysis.tables.text import (
@@ -213,7 +214,7 @@ def _result(cell: Cell, place: str) -> list[Field]:
             kind=verdict.word.replace(" ", "-"),
             more=verdict.reason.split("; ") if compared and verdict.reason else [],
         ),
-        Field(MISSING) if published is None else Field(str(published), published.error, below=published.paper),
+        Field(MISSING) if published is None else Field(_error_of(published), published.error, below=published.paper),
         _difference(apart, verdict.low, verdict.high),
         Field(count, len(cell.errors), below=lost),
         Field(mean_text(familiar.mean, familiar.std), familiar.mean),
@@ -221,6 +222,11 @@ def _result(cell: Cell, place: str) -> list[Field]:
         Field(number_text(cell.parameters, ",.0f"), cell.parameters),
         Field(duration_text(cell.seconds), cell.seconds),
     ]
+
+
+def _error_of(published: Published) -> str:
+    """Return a published value as an error, with what is printed where that is an accuracy."""
+    return str(published) if published.unit == "error" else f"{published.error:g} (printed: {published})"
 
 
 def _data(cell: Cell) -> str:

@@ -59,3 +59,14 @@ def test_a_difference_from_a_paper_is_given_where_the_two_can_be_compared(plan, 
     (sheet,) = results_tables(found)
     shown = [row[sheet.columns.index(BESIDE)] for row in sheet.rows]
     assert [(field.text, field.below) for field in shown if field.text != "-"] == [("+1.16", "[+1.05, +1.27]")]
+
+
+def test_a_published_accuracy_stands_as_an_error(plan, write_run, results):
+    for run in plan.runs:
+        write_run(run, error=1.5)
+    found = cells(plan, collect(plan, results))
+    first = next(place for place, cell in enumerate(found) if cell.published is not None)
+    value = replace(found[first].published, unit="accuracy", printed="99.72", error=0.28, std=None)
+    found[first] = replace(found[first], published=value)
+    (sheet,) = results_tables(found)
+    assert sheet.rows[first][sheet.columns.index("published (error %)")].text == "0.28 (printed: accuracy 99.72)"
