@@ -45,6 +45,7 @@ from capsbench.analysis.tables.text import (
 from capsbench.registry import MODELS, flat_options
 from capsbench.study import Plan
 
+BESIDE = "ours − published (points)"  # the column of differences where results can be compared with a paper's
 _SCREEN = 1400  # pixels across of the widest plot; the page shows 1240 of them
 LONG = 60  # letters of a text that takes several lines
 _COLOURS = 128  # of a plot that is made smaller
@@ -110,7 +111,7 @@ def results_tables(cells: Sequence[Cell]) -> list[Sheet]:
     least half of the rows have a published value, otherwise at the end. n is left out where no seed is missing or stuck
     at chance. A difference from a published value is given where the two can be compared.
     """
-    ours, papers = ["variant", "ours (error %)"], ["verdict", "published (error %)", "ours − published (points)"]
+    ours, papers = ["variant", "ours (error %)"], ["verdict", "published (error %)", BESIDE]
     more = ["n", "familiar (error %)", "per digit (error %)", "parameters", "time per run"]
     sheets = []
     for experiment in dict.fromkeys(cell.experiment for cell in cells):

@@ -14,7 +14,7 @@ from capsbench.analysis.conclusion import findings, scope
 from capsbench.analysis.contrasts import compare, contrasts_of_begun
 from capsbench.analysis.correct_bits import Correct
 from capsbench.analysis.measures import Measures
-from capsbench.analysis.page import contrasts_tables, details_of, plots_of, results_tables, sheets_of
+from capsbench.analysis.page import BESIDE, contrasts_tables, details_of, plots_of, results_tables, sheets_of
 from capsbench.analysis.power import in_words
 from capsbench.analysis.tables import Table, build_tables
 from capsbench.analysis.tables.contrasts import contrasts_notes
@@ -52,13 +52,14 @@ def write_report(
         correct: which test items the runs got right.
     """
     found = cells(plan, runs)
+    sheets = results_tables(found)
     compared = compare(contrasts_of_begun(plan, runs), runs)
     facts = {
         "study": plan.study,
         "scope": scope(plan, runs),
         "findings": findings(plan, runs, measures, correct),
         "coverage": _coverage(found, runs),
-        "results": results_tables(found),
+        "results": sheets,
         "seeds": in_words(plan, runs),
         "contrasts": contrasts_tables(plan, compared),
         "below_contrasts": contrasts_notes(plan, compared) if len(compared) else [],
@@ -70,6 +71,7 @@ def write_report(
         "cells": details_of(plan, found, runs, curves),
         "deviations": _deviations(found),
         "beside": sum(cell.published is not None for cell in found),
+        "compared": any(BESIDE in sheet.columns for sheet in sheets),
         "unwell": _unwell(runs),
         "missing": runs.loc[runs["status"].isin(["missing", "running", "interrupted", "damaged"]), "key"].tolist(),
         "provenance": provenance,

@@ -9,10 +9,8 @@ from PIL import Image
 
 from capsbench.analysis.cells import cells
 from capsbench.analysis.collect import collect
-from capsbench.analysis.page import plots_of, results_tables
+from capsbench.analysis.page import BESIDE, plots_of, results_tables
 from capsbench.analysis.verdicts import Verdict
-
-BESIDE = "ours − published (points)"
 
 
 def test_large_plots_are_drawn_as_on_a_screen_before_any_is_left_out(tmp_path):
