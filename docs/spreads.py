@@ -59,6 +59,8 @@ REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the fir
     "claims/toynorb/matrix-iterations1": _ROUNDING,
     "starts/toynorb/matrix-*": _ROUNDING,
     "claims/toynorb/matrix_vector-coordinate_addition": _SOLIDS.format("4.1"),
+    "claims/toynorb/matrix_vector-no_coordinate_addition": _SOLIDS.format("10.1"),
+    "claims/toynorb/matrix_loss-cross_entropy": _SOLIDS.format("14.5"),
     "claims/toynorb/matrix_loss-margin": _SOLIDS.format("7.8"),
     "claims/toynorb/cnn_hinton_norb": _SOLIDS.format("6.0"),
     "*/transform-shared": _SLOW,
