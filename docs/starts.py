@@ -72,7 +72,15 @@ def taken_for(reference: Path, study: str, *experiments: str) -> str:
     runs, measures = errors_of(reference, study), load_measures(reference / study / MEASURES)
     runs = runs[runs["experiment"].isin(experiments)]
     network = runs["variant"].str.rpartition("-start")[0]
-    rows = [["data", "network", "runs", "taken for another: smallest and largest share of the runs", "r"]]
+    rows = [
+        [
+            "data",
+            "network",
+            "runs",
+            "taken for another, of the images of the class: smallest and largest of the runs",
+            "r",
+        ]
+    ]
     for (experiment, _), own in runs.groupby(["experiment", network], sort=False):
         found = [measures[key]["confusion"] for key in own["key"]]
         names, matrices = found[0]["classes"], np.array([each["matrix"] for each in found], dtype=np.float64)

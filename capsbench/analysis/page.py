@@ -276,7 +276,7 @@ def _shown(row: Any) -> Field:
         return Field("lower", kind="better") if row.mean < 0 else Field("higher", kind="worse")
     if is_same(row):
         return Field("the same", kind="same", below=f"within {margin_text(row.margin)}")
-    return Field("not shown" if row.n >= FEWEST else "too few seeds", kind="undecided")
+    return Field("undecided" if row.n >= FEWEST else "too few seeds", kind="undecided")
 
 
 def _sheet(name: str, grid: Grid, places: Mapping[str, str]) -> Sheet:

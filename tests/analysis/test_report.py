@@ -215,7 +215,7 @@ def test_contrasts_say_what_is_shown_and_no_more(plan, write_run, page_of):
             run, error={"capsnet-iterations1": 5.0, "capsnet-iterations3": 4.0}.get(run.variant, 3.0) + run.seed / 10
         )
     row = next(row for row in page_of(plan).rows if row and "against" in row[0])
-    assert row[2].strip() == "not shown"  # the same in every seed: no spread, no interval
+    assert row[2].strip() == "undecided"  # the same in every seed: no spread, no interval
     for run in plan.runs[:6]:
         write_run(run, error={"capsnet-iterations1": 5.0, "capsnet-iterations3": 4.0}[run.variant] + run.seed**2 / 50)
     write_run(plan.runs[3], error=3.95)

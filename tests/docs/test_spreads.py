@@ -70,9 +70,23 @@ def test_the_class_is_named_that_makes_most_of_the_difference(listed):
     in_training = [3.0, 3.2, 3.0, 3.1, 3.2]
     (row,) = listed(_kept(wrong), a=(in_training, errors))
     assert row.split(" | ")[-2:] == ["car: 25, 20, 90, 30, 30", f"{spreads._ONE_CLASS} |"]
-    wrong[2] = [9, 11, 4, 8, 4]  # 9, 9 and 4 of the difference of 22
+    wrong[2] = [9, 11, 4, 8, 4]  # 9, 9 and 4 of a loss of 22
     (row,) = listed(_kept(wrong), a=(in_training, 100 * wrong.sum(axis=1) / 100))
     assert row.split(" | ")[-2:] == ["animal: 25, 0, 45, 30, 25", "not explained |"]
+    wrong[2] = [12, 9, 0, 11, 0]  # 12, 7 and 7 of a loss of 26, though 12 of a difference of 18
+    (row,) = listed(_kept(wrong), a=(in_training, 100 * wrong.sum(axis=1) / 100))
+    assert row.split(" | ")[-2:] == ["animal: 25, 0, 60, 30, 25", "not explained |"]
+
+
+def test_classes_count_by_their_images_where_there_is_a_confusion_matrix(listed, monkeypatch):
+    """In the worst seed 25 of 100 images of the first class are wrong, and 20 of 40 of the second."""
+    matrices = {
+        f"digits/a/seed{seed}": {"confusion": {"classes": ["3", "5"], "matrix": [[100 - a, a], [b, 40 - b]]}}
+        for seed, (a, b) in enumerate([(0, 0), (25, 20)])
+    }
+    monkeypatch.setattr(spreads, "load_measures", lambda path: matrices)
+    (row,) = listed(a=([1.0, 2.0], [0.0, 32.1]))
+    assert row.split(" | ")[-2:] == ["3: 0, 25", f"{spreads._ONE_CLASS} |"]
 
 
 def test_a_class_is_named_for_the_runs_of_which_all_was_kept(listed):
@@ -97,7 +111,7 @@ def test_how_often_one_class_makes_most_is_held_against_chance(monkeypatch):
     monkeypatch.setattr(spreads, "errors_of", lambda reference, study: runs)
     monkeypatch.setattr(spreads, "read_correct", lambda path: kept)
     said = spreads.one_class(Path(), "tiny")
-    assert "in 1 of 2 networks" in said
+    assert "in 50 % of 2 networks. It would in 55 % if" in said
     assert f"{(5**0.5 + 1) / 2:.2f} times" in said
 
 
