@@ -172,9 +172,9 @@ def one_class(reference: Path, *studies: str) -> str:
     ratio = np.median(np.divide(apart, independent))
     return (
         f"On solids and smallNORB one class makes half or more of it in {100 * seen / len(networks):.0f} % of "
-        f"{len(networks)} networks. It would in {100 * np.mean(shuffled):.0f} % if the errors of the classes had nothing "
-        f"to do with one another (seeds shuffled within each class). The standard deviation of the error between seeds "
-        f"is {ratio:.2f} times what it would then be, in the median."
+        f"{len(networks)} networks. It would in {100 * np.mean(shuffled):.0f} % if the errors of the classes had "
+        f"nothing to do with one another (seeds shuffled within each class). The standard deviation of the error "
+        f"between seeds is {ratio:.2f} times what it would then be, in the median."
     )
 
 
