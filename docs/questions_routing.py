@@ -6,8 +6,8 @@ EQUAL_COUPLINGS = Question(
     "Is routing better than equal couplings (uniform routing)? Some routings are on some data, none is on all.",
     "Routings against equal couplings, each under its own loss, on MultiMNIST the margin loss (self-routing: its own)",
     "With one convolution as features dynamic routing is ahead on MNIST and has the same error, within a tenth, on "
-    "the other data (on MNIST and smallNORB ‡); at S17's width it is ahead on both that were tried (on "
-    "MultiMNIST from the start of S17's code, by less than a tenth). "
+    "the other data (on MNIST and smallNORB ‡); at S17's width it is ahead on both that were "
+    "tried (on MultiMNIST from the authors' start, by under a tenth). "
     "Attention and, with a wide prior, variational Bayes routing (†) are ahead on MultiMNIST; EM and Heinsen routing "
     "are ahead on MNIST (both †, ‡), Heinsen routing on affine digits (†); on MultiMNIST both are behind (EM, with two "
     "iterations, †, ‡). "
