@@ -170,11 +170,12 @@ def one_class(reference: Path, *studies: str) -> str:
     apart = [errors.mean(axis=1).std(ddof=1) for errors in networks.values()]
     independent = [(errors.var(axis=0, ddof=1).sum()) ** 0.5 / len(TOYS) for errors in networks.values()]
     ratio = np.median(np.divide(apart, independent))
+    seen_share, by_chance = 100 * seen / len(networks), 100 * np.mean(shuffled)
     return (
         f"On solids and smallNORB one class makes half or more of what the worst seed loses against the best in "
-        f"{100 * seen / len(networks):.0f} % of {len(networks)} networks. It would in {100 * np.mean(shuffled):.0f} % if "
-        f"the errors of the classes had nothing to do with one another (seeds shuffled within each class). The standard "
-        f"deviation of the error between seeds is {ratio:.2f} times what it would then be, in the median."
+        f"{seen_share:.0f} % of {len(networks)} networks. It would in {by_chance:.0f} % if the errors of the classes had "
+        f"nothing to do with one another (seeds shuffled within each class). The standard deviation of the error "
+        f"between seeds is {ratio:.2f} times what it would then be, in the median."
     )
 
 
