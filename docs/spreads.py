@@ -173,7 +173,7 @@ def one_class(reference: Path, *studies: str) -> str:
     seen_share, by_chance = 100 * seen / len(networks), 100 * np.mean(shuffled)
     return (
         f"On solids and smallNORB one class makes half or more of what the worst seed loses against the best in "
-        f"{seen_share:.0f} % of {len(networks)} networks. It would in {by_chance:.0f} % if the errors of the classes had "
+        f"{seen_share:.0f} % of {len(networks)} networks. It would in {by_chance:.0f} % if the errors of classes had "
         f"nothing to do with one another (seeds shuffled within each class). The standard deviation of the error "
         f"between seeds is {ratio:.2f} times what it would then be, in the median."
     )
