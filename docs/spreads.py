@@ -148,7 +148,7 @@ class _Classes:
             return "", 0.0
         best, *_, worst = known.values()
         parts = worst["share"] * (worst["error"] - best["error"])
-        most, share = parts.idxmax(), parts.max() / parts.clip(lower=0).sum()
+        most, share = parts.idxmax(), _largest_share(parts.to_numpy())
         return f"{most}: " + ", ".join(f"{known[key]['error'][most]:.0f}" for key in own["key"]), share
 
 
@@ -182,8 +182,12 @@ def one_class(reference: Path, *studies: str) -> str:
 def _most(errors: "np.ndarray[Any, np.dtype[np.float64]]") -> bool:
     """Tell whether one class makes most of the difference between the worst and the best of errors [seeds, classes]."""
     whole = errors.mean(axis=1)
-    parts = errors[whole.argmax()] - errors[whole.argmin()]
-    return bool(parts.max() >= MOST * parts.clip(min=0).sum())
+    return _largest_share(errors[whole.argmax()] - errors[whole.argmin()]) >= MOST
+
+
+def _largest_share(parts: "np.ndarray[Any, np.dtype[np.float64]]") -> float:
+    """Return the largest share of the loss that is of one class; parts [classes]: errors of the worst less the best."""
+    return float(parts.max() / parts.clip(min=0).sum())
 
 
 def alike(reference: Path, *studies: str) -> str:
