@@ -122,7 +122,7 @@ def effects(reference: Path, study: str) -> str:
         equal = [titles[row["data_set"]] for row in rows if is_same(row)]
         open_ = [titles[row["data_set"]] for row in rows if not (is_shown(row) or is_same(row))]
         rest = "; ".join(
-            f"{said} on {listed(names)}" for said, names in (("the same", equal), ("not shown", open_)) if names
+            f"{said} on {listed(names)}" for said, names in (("the same", equal), ("undecided", open_)) if names
         )
         if clear:
             where = ", ".join(f"{difference(row).replace('**', '')} on {titles[row['data_set']]}" for row in clear)

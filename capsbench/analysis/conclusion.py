@@ -146,7 +146,7 @@ def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]
     yield replace(_listed(heading, lines, "families", MOST_FAMILIES, where), behind=behind[:MOST_FAMILIES])
     corrected = _correction(rows)
     if zero := sum(excludes_zero(row) for row in _kept(rows, _is_open)):
-        corrected += f", which leaves {zero} that are not shown though their interval leaves out zero"
+        corrected += f", which leaves {zero} undecided though their interval leaves out zero"
     if late := sum(row.post_hoc for row in rows):
         corrected += f"; {late} {'is' if late == 1 else 'are'} {POST_HOC}: declared when the errors of both were known"
     yield Finding(f"The contrasts are {corrected}")

@@ -337,4 +337,4 @@ def test_what_the_correction_takes_away_is_counted(concluded):
     two = [5.0, 6.7, 6.0, 6.2, 5.5]  # p = 0.047 alone
     said, _ = concluded(text, one=STEADY, **dict.fromkeys(names, two))
     assert said[0].startswith("16 contrasts: a difference in test error was shown in none, undecided in 16;")
-    assert "which leaves 16 that are not shown though their interval leaves out zero" in said[1]
+    assert "which leaves 16 undecided though their interval leaves out zero" in said[1]

@@ -174,7 +174,7 @@ def _legend(rows: Sequence[Row]) -> list[Any]:
     form: dict[str, Any] = {"color": INK, "linewidth": 1.0, "marker": "D", "markersize": 4.2}
     shown: list[Any] = [
         Line2D([], [], **form, label="mean, 95 % interval: shown, Holm p < 0.05"),
-        Line2D([], [], **form, markerfacecolor="white", label="not shown"),
+        Line2D([], [], **form, markerfacecolor="white", label="undecided"),
         Line2D([], [], color=QUIET, linestyle="", marker="o", markersize=3.2, alpha=0.6, label="a seed"),
     ]
     if any(row.quiet and row.extent for row in rows):

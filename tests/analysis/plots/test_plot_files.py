@@ -145,6 +145,6 @@ def test_the_contrasts_of_one_experiment_are_corrected_for_the_whole_family(two,
     figure = plot_contrasts(two, results, collect(two, results), "pairs")
     (mean,) = (line for axis in figure.axes for line in axis.lines if line.get_marker() == "D")
     assert mean.get_xdata() == pytest.approx([-1.4])
-    assert mean.get_markerfacecolor() == "white"  # not shown
+    assert mean.get_markerfacecolor() == "white"  # undecided
     (_, svg) = save_figure(figure, results, "alone")
     assert write_part(two, results, "pairs")["contrasts"] == svg.read_text()
