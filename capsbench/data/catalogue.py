@@ -3,7 +3,7 @@
 from typing import Any
 
 from capsbench.data.readers import affnist, cifar10, digits, fashion_mnist, mnist, smallnorb, svhn, toynorb
-from capsbench.data.tasks import affine, cropped, pairs, stereo
+from capsbench.data.tasks import affine, centred, cropped, pairs, stereo
 from capsbench.data.tasks.task import make_plain_task
 from capsbench.study import DataSet
 
@@ -32,7 +32,6 @@ _MNIST: dict[str, Any] = {
 }
 _NORB: dict[str, Any] = {
     "select": stereo.select_views,
-    "task": stereo.make_task,
     "image_shape": (2, 32, 32),
     "classes": TOYS,
     "train_items": 24_300,
@@ -40,6 +39,23 @@ _NORB: dict[str, Any] = {
     "paper": "smallnorb",
     "clusters": "object",
     "augmentation": {"brightness": 63 / 255, "contrast": 0.8},
+}
+_SOLIDS: dict[str, Any] = {
+    "read": toynorb.read,
+    "folder": "toynorb",
+    "options": stereo.ToyNorbOptions,
+    "source": "capsbench/data/readers/toynorb.py",
+    "licence": "MIT",
+    **_NORB,
+}
+_TOYS: dict[str, Any] = {
+    "read": smallnorb.read,
+    "download": smallnorb.download,
+    "folder": "smallnorb",
+    "options": stereo.NorbOptions,
+    "source": "LeCun, Huang, Bottou, CVPR 2004",
+    "licence": "for research; cannot be sold",
+    **_NORB,
 }
 _PAIRS: dict[str, Any] = {
     "task": pairs.make_task,
@@ -110,27 +126,10 @@ _ALL = (
         source="cs.toronto.edu/~tijmen/affNIST",
         licence="free, without restrictions or warranty (its page); digits CC BY-SA 3.0 (MNIST)",
     ),
-    DataSet(
-        name="toynorb",
-        title="rendered solids in smallNORB's structure",
-        read=toynorb.read,
-        folder="toynorb",
-        options=stereo.ToyNorbOptions,
-        source="capsbench/data/readers/toynorb.py",
-        licence="MIT",
-        **_NORB,
-    ),
-    DataSet(
-        name="smallnorb",
-        title="smallNORB",
-        read=smallnorb.read,
-        download=smallnorb.download,
-        folder="smallnorb",
-        options=stereo.NorbOptions,
-        source="LeCun, Huang, Bottou, CVPR 2004",
-        licence="for research; cannot be sold",
-        **_NORB,
-    ),
+    DataSet(name="toynorb", title="rendered solids in smallNORB's structure", task=stereo.make_task, **_SOLIDS),
+    DataSet(name="toynorb-centred", title="rendered solids, not cropped at random", task=centred.make_task, **_SOLIDS),
+    DataSet(name="smallnorb", title="smallNORB", task=stereo.make_task, **_TOYS),
+    DataSet(name="smallnorb-centred", title="smallNORB, not cropped at random", task=centred.make_task, **_TOYS),
     DataSet(
         name="cifar10",
         title="CIFAR-10",
