@@ -18,6 +18,7 @@ SMALL = {
     "multidigits": {"train_pairs": 250, "test_pairs": 150},
     "affdigits": {"transforms_per_image": 2},
     "toynorb": {"lightings": 1},
+    "toynorb-centred": {"lightings": 1},
 }
 # every embedded data set, and options that change what a task does
 CASES = [

@@ -18,6 +18,7 @@ CARDS = {
     "multidigits": ({"train_pairs": 400, "test_pairs": 300}, {"train": 400, "test": 300}, 3 * 36),
     "affdigits": ({"transforms_per_image": 2}, {"train": 1258, "familiar": 539, "test": 1078}, 40),
     "toynorb": ({"lightings": 1, "view": "azimuth"}, {"train": 1350, "familiar": 1350, "test": 2700}, 2 * 48),
+    "toynorb-centred": ({"lightings": 1, "view": "azimuth"}, {"train": 1350, "familiar": 1350, "test": 2700}, 2 * 48),
 }
 every_card = pytest.mark.parametrize("name", CARDS)
 
@@ -121,7 +122,7 @@ def test_the_picture_shows_ten_examples_of_each_class_in_every_split(cards, name
         pixels = np.asarray(sheet)
     classes = 9 if facts.objects == 2 else facts.num_classes  # a pair is shown under its lower class
     channels, height, seen = facts.image_shape
-    side = 48 if name == "toynorb" else height
+    side = 48 if CATALOGUE[name].in_stereo else height
     fixed = len(splits) * (22 + 2 * classes * (side + 2))
     training = 22 + 2 * 3 * (height + 2)
     assert pixels.shape == (fixed + training, 2 * 10 * (max(width, channels * seen) + 2), 3)

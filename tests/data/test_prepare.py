@@ -40,7 +40,7 @@ def small(side=28, seed=0, factors=None, unofficial=()):
         *((name, []) for name, facts in CATALOGUE.items() if not facts.needs_files),
         *((name, ["mnist"]) for name in ("mnist", "multimnist", "mnist-translated", "affnist-generated")),
         ("affnist", ["mnist", "affnist"]),
-        ("smallnorb", ["smallnorb"]),
+        *((name, ["smallnorb"]) for name in ("smallnorb", "smallnorb-centred")),
         ("cifar10", ["cifar10"]),
     ],
 )
@@ -59,7 +59,7 @@ def test_what_a_data_set_is_made_from_is_fetched_and_nothing_else(fetched, tmp_p
         ("affnist", {}, ["train", "familiar", "test"]),
         ("mnist-translated", {}, ["train", "test"]),
         ("toynorb", {}, ["train", "test"]),
-        ("smallnorb", {"view": "azimuth"}, ["train", "familiar", "test"]),
+        *((name, {"view": "azimuth"}, ["train", "familiar", "test"]) for name in ("smallnorb", "smallnorb-centred")),
     ],
 )
 def test_a_familiar_split_is_there_where_the_test_is_novel(name, options, expected):
