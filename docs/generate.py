@@ -21,6 +21,7 @@ from answers import answers, draw_answers
 from at_test import at_test
 from claimed import claimed
 from contrasted import contrast_rows, contrasts, contrasts_note, effects
+from crops import crops
 from drawn import drawn
 from findings import by_seed, commits, held_out, lost_classes, results, summary, table
 from first_steps import first_steps
@@ -240,6 +241,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "one_class": one_class,
     "starts": starts,
     "taken_for": taken_for,
+    "crops": crops,
     "drawn": drawn,
     "answers": answers,
     "at_test": at_test,
