@@ -9,6 +9,8 @@ from fitted import errors_of
 from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
 from capsbench.analysis.statistics import FEWEST, summarise_pairs
 
+NAMES = {"toynorb-chosen": "solids", "toynorb-elevation": "solids, new elevations"}  # of experiments
+
 
 def crops(reference: Path, study: str, *experiments: str) -> str:
     """Return the networks that two experiments share: errors in training and in the test, and what changes.
@@ -33,7 +35,10 @@ def crops(reference: Path, study: str, *experiments: str) -> str:
         if not shared:
             raise ValueError(f"{first} and {second} share no network")
         rows += [
-            [data_title(runs, first), *_row(before[before["variant"] == name], after[after["variant"] == name])]
+            [
+                NAMES.get(first) or data_title(runs, first),
+                *_row(before[before["variant"] == name], after[after["variant"] == name]),
+            ]
             for name in shared
         ]
     return table(rows)
