@@ -323,9 +323,9 @@ def test_effects_are_said_where_they_hold_and_the_others_are_listed(reference):
     higher, lower, turned, same, none = (part.splitlines() for part in text.split(":\n\n")[1:])
     digits = "on handwritten digits of scikit-learn"
     assert higher[:-2] == [f"- worse on both: +1.00 [+0.50, +1.50] {digits}, +0.30 [+0.20, +0.40] on MNIST"]
-    assert lower[:-2] == [f"- better on one: −1.00 [−1.50, −0.50] {digits}; not shown on MNIST"]
+    assert lower[:-2] == [f"- better on one: −1.00 [−1.50, −0.50] {digits}; undecided on MNIST"]
     assert turned[:-2] == [f"- turned: −1.00 [−1.50, −0.50] {digits}, +0.30 [+0.20, +0.40] on MNIST"]
-    assert same[:-2] == [f"- small: the same {digits}; not shown on MNIST"]
+    assert same[:-2] == [f"- small: the same {digits}; undecided on MNIST"]
     assert none == ["- after Holm", "- at chance", "- equal"]
 
 
