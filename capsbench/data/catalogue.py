@@ -127,9 +127,9 @@ _ALL = (
         licence="free, without restrictions or warranty (its page); digits CC BY-SA 3.0 (MNIST)",
     ),
     DataSet(name="toynorb", title="rendered solids in smallNORB's structure", task=stereo.make_task, **_SOLIDS),
-    DataSet(name="toynorb-centred", title="rendered solids, not cropped at random", task=centred.make_task, **_SOLIDS),
+    DataSet(name="toynorb-centred", title="rendered solids with central crops", task=centred.make_task, **_SOLIDS),
     DataSet(name="smallnorb", title="smallNORB", task=stereo.make_task, **_TOYS),
-    DataSet(name="smallnorb-centred", title="smallNORB, not cropped at random", task=centred.make_task, **_TOYS),
+    DataSet(name="smallnorb-centred", title="smallNORB with central crops", task=centred.make_task, **_TOYS),
     DataSet(
         name="cifar10",
         title="CIFAR-10",
