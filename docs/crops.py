@@ -23,7 +23,7 @@ def crops(reference: Path, study: str, *experiments: str) -> str:
     the second minus the first, by seed.
 
     Raises:
-        ValueError: an experiment is left over, or two share no network.
+        ValueError: an experiment is left over, two share no network, or a network differs in size or steps of training.
     """
     if len(experiments) % 2:
         raise ValueError(f"{experiments[-1]} has no second experiment")
@@ -41,6 +41,8 @@ def crops(reference: Path, study: str, *experiments: str) -> str:
         title = NAMES.get(first) or data_title(runs, first)
         for name in shared:
             compared = before[before["variant"] == ALIKE.get(name, name)], after[after["variant"] == name]
+            if len({(run.parameters, run.steps) for both in compared for run in both.itertuples()}) > 1:
+                raise ValueError(f"{name} has not the same size or training in {first} and {second}")
             rows.append([title, *_row(*compared)])
     return table(rows)
 

@@ -10,7 +10,8 @@ QUESTIONS = (
         "CapsNet against a CNN of its size",
         "It is behind on all four data sets, and at S17's width on the two that were tried (on MultiMNIST from the "
         "start of S17's code). With decoder and twice the width it is behind a CNN of its size on MNIST and smallNORB, "
-        "where that was tried. Without random crops in training it is undecided on smallNORB. "
+        "where that was tried. Without random crops in training it is undecided on smallNORB, where its mean error is "
+        "still higher. "
         "With a small residual network in place of that convolution it is undecided on MNIST "
         "and smallNORB, and on MultiMNIST CapsNet, with decoder, is ahead.",
         "Its error is {cnn@mnist>} points higher on MNIST, {cnn@smallnorb>} on smallNORB and "
@@ -171,7 +172,8 @@ QUESTIONS = (
         "and undecided on MultiMNIST; on smallNORB it is behind as its authors have it, and ahead with batch norm and"
         " ReLU, tried later. DeepCaps is behind on MNIST, affine digits (both ‡) and smallNORB, and undecided on "
         "MultiMNIST (‡). At twice its width, tried later, it is ahead of CapsNet with decoder on MNIST, smallNORB "
-        "and MultiMNIST, and on smallNORB of one as wide; against a ResNet-20 of the usual widths it is behind on "
+        "and MultiMNIST, and on smallNORB of one as wide (on the others undecided); against a ResNet-20 of the usual "
+        "widths it is behind on "
         "MNIST and "
         "undecided on smallNORB (‡) and MultiMNIST. The self-routing CapsNet is ahead on smallNORB of a "
         "ResNet-20 as wide as its features.",
@@ -207,7 +209,8 @@ QUESTIONS = (
         "[With twice its channels and types](surprises.md#deepcaps-and-its-width), tried when these were known, it has "
         "an error {wide_capsnet@mnist<} points lower on MNIST and {wide_capsnet@smallnorb<} on smallNORB, and "
         "{wide_capsnet_pairs@multimnist<} on MultiMNIST, than CapsNet with decoder, which has more parameters and 0.5 "
-        "to 0.8 times the multiply-adds. Against a CapsNet as wide, with more of both, it is {both@smallnorb<} points "
+        "to 0.8 times the multiply-adds. Against a CapsNet as wide, with more parameters and multiply-adds, it is "
+        "{both@smallnorb<} points "
         "ahead on "
         "smallNORB; on MNIST no difference was shown {both@mnist=}, and on MultiMNIST its error is "
         "{both_pairs@multimnist<?} "

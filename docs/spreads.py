@@ -160,7 +160,10 @@ def one_class(reference: Path, *studies: str) -> str:
     random, networks = np.random.default_rng(0), {}
     for study in studies:
         runs, classes = errors_of(reference, study), _Classes(reference / study)
-        runs = runs[runs["data_set"].isin(["smallnorb", "toynorb"]) & (runs["status"] == "ok")]
+        runs = runs[
+            runs["data_set"].isin(["smallnorb", "smallnorb-centred", "toynorb", "toynorb-centred"])
+            & (runs["status"] == "ok")
+        ]
         for _, own in runs.groupby(["experiment", "variant"], sort=False):
             found = [classes.of(key) for key in own["key"]]
             if np.ptp(own["test"]) + 1e-9 >= FAR and len(own) >= SEEDS and all(each is not None for each in found):

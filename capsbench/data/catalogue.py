@@ -40,7 +40,7 @@ _NORB: dict[str, Any] = {
     "clusters": "object",
     "augmentation": {"brightness": 63 / 255, "contrast": 0.8},
 }
-_SOLIDS: dict[str, Any] = {
+_TOYNORB: dict[str, Any] = {
     "read": toynorb.read,
     "folder": "toynorb",
     "options": stereo.ToyNorbOptions,
@@ -48,7 +48,7 @@ _SOLIDS: dict[str, Any] = {
     "licence": "MIT",
     **_NORB,
 }
-_TOYS: dict[str, Any] = {
+_SMALLNORB: dict[str, Any] = {
     "read": smallnorb.read,
     "download": smallnorb.download,
     "folder": "smallnorb",
@@ -126,10 +126,10 @@ _ALL = (
         source="cs.toronto.edu/~tijmen/affNIST",
         licence="free, without restrictions or warranty (its page); digits CC BY-SA 3.0 (MNIST)",
     ),
-    DataSet(name="toynorb", title="rendered solids in smallNORB's structure", task=stereo.make_task, **_SOLIDS),
-    DataSet(name="toynorb-centred", title="rendered solids with central crops", task=centred.make_task, **_SOLIDS),
-    DataSet(name="smallnorb", title="smallNORB", task=stereo.make_task, **_TOYS),
-    DataSet(name="smallnorb-centred", title="smallNORB with central crops", task=centred.make_task, **_TOYS),
+    DataSet(name="toynorb", title="rendered solids in smallNORB's structure", task=stereo.make_task, **_TOYNORB),
+    DataSet(name="toynorb-centred", title="rendered solids with central crops", task=centred.make_task, **_TOYNORB),
+    DataSet(name="smallnorb", title="smallNORB", task=stereo.make_task, **_SMALLNORB),
+    DataSet(name="smallnorb-centred", title="smallNORB with central crops", task=centred.make_task, **_SMALLNORB),
     DataSet(
         name="cifar10",
         title="CIFAR-10",

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 from crops import crops  # noqa: E402
 
-HEAD = "experiment,data_set,variant,label,seed,status,key,test_error,familiar_error,unofficial\n"
+HEAD = "experiment,data_set,variant,label,seed,status,key,test_error,familiar_error,unofficial,parameters,steps\n"
 ERRORS = {"random": (30.0, 32.0, 34.0), "central": (20.0, 21.0, 25.0)}
 TRAINED = {"random": (0.7, 0.6, 0.65), "central": (0.99, 0.99, 0.99)}
 
@@ -24,7 +24,9 @@ def reference(tmp_path):
     folder.mkdir()
     cells = [("random", "a"), ("random", "b"), ("central", "a")]
     rows = [
-        f"{e},toynorb,{v},network {v},{s},ok,{e}/{v}/seed{s},{ERRORS[e][s]},,\n" for s in (2, 0, 1) for e, v in cells
+        f"{e},toynorb,{v},network {v},{s},ok,{e}/{v}/seed{s},{ERRORS[e][s]},,,100,20\n"
+        for s in (2, 0, 1)
+        for e, v in cells
     ]
     (folder / "runs.csv").write_text(HEAD + "".join(rows))
     with tarfile.open(folder / "runs.tar.xz", "w:xz") as archive:
@@ -62,3 +64,19 @@ def test_experiments_come_in_twos_and_share_a_network(reference):
         crops(reference, "tiny", "random")
     with pytest.raises(ValueError, match="random and other share no network"):
         crops(reference, "tiny", "random", "other")
+
+
+def test_a_network_that_other_studies_name_otherwise_is_found_and_failed_runs_are_left_out(reference):
+    path = reference / "tiny/runs.csv"
+    text = path.read_text().replace("random,toynorb,a,", "random,toynorb,capsnet_em-iterations2,")
+    text = text.replace("central,toynorb,a,", "central,toynorb,capsnet_em_twice,")
+    path.write_text(text.replace("2,ok,central/a/seed2", "2,diverged,central/a/seed2"))
+    (row,) = crops(reference, "tiny", "random", "central").splitlines()[2:]
+    assert row.endswith("| 30.0, 32.0, 34.0 | 20.0, 21.0 |  |")
+
+
+def test_a_network_of_another_size_or_training_is_refused(reference):
+    path = reference / "tiny/runs.csv"
+    path.write_text(path.read_text().replace("central/a/seed0,20.0,,,100,20", "central/a/seed0,20.0,,,100,40"))
+    with pytest.raises(ValueError, match="a has not the same size or training in random and central"):
+        crops(reference, "tiny", "random", "central")

@@ -1,6 +1,6 @@
 """smallNORB's protocol without its random crops: training, too, sees the middle of each image (no paper).
 
-It tells what a network loses by shifts in training. All else is `capsbench.data.tasks.stereo`.
+It shows what random crops change. All else is as in `capsbench.data.tasks.stereo`.
 """
 
 import torch
@@ -18,7 +18,7 @@ class CentralCrops(Crops):
     """Standardised central crops [B, 2, crop, crop] of stereo pairs uint8 [N, 2, side, side]."""
 
     def _random_crops(self, whole: Images, draws: Draws) -> Images:
-        """Cut the middle out of images [B, 2, side, side]; nothing is drawn."""
+        """Cut the middle out of images [B, 2, side, side], in place of what the name says; nothing is drawn."""
         return central_crops(whole, self.options.crop)
 
 
