@@ -170,7 +170,7 @@ QUESTIONS = (
         "Against a ResNet-20 of half the usual widths, Efficient-CapsNet is ahead on MNIST, behind on affine digits "
         "and undecided on MultiMNIST; on smallNORB it is behind as its authors have it, and ahead with batch norm and"
         " ReLU, tried later. DeepCaps is behind on MNIST, affine digits (both ‡) and smallNORB, and undecided on "
-        "MultiMNIST (‡). At twice its width, tried later, it is ahead of CapsNet with decoder on MNIST, smallNORB and "
+        "MultiMNIST (‡). At twice its width (later) it is ahead of CapsNet with decoder on MNIST, smallNORB and "
         "MultiMNIST, and of one as wide on smallNORB alone; against a ResNet-20 of the usual widths it is behind on "
         "MNIST and undecided on smallNORB (‡) and MultiMNIST. The self-routing CapsNet is ahead on smallNORB of a "
         "ResNet-20 as wide as its features.",
@@ -207,9 +207,9 @@ QUESTIONS = (
         "an error {wide_capsnet@mnist<} points lower on MNIST and {wide_capsnet@smallnorb<} on smallNORB, and "
         "{wide_capsnet_pairs@multimnist<} on MultiMNIST, than CapsNet with decoder, which has more parameters and 0.5 "
         "to 0.8 times the multiply-adds. Against a CapsNet as wide, with more parameters and multiply-adds, it is "
-        "{both@smallnorb<} points ahead on smallNORB; on MNIST no difference was shown {both@mnist=}, and on MultiMNIST "
-        "its error is {both_pairs@multimnist<?} lower, which does not hold after Holm's correction. From a ResNet-20 of "
-        "widths 16-32-64 no difference was shown on smallNORB {wide@smallnorb=}; on MNIST it is {wide@mnist>} points "
+        "{both@smallnorb<} points ahead on smallNORB; on MNIST no difference was shown {both@mnist=}, and on "
+        "MultiMNIST its error is {both_pairs@multimnist<?} lower, which does not hold after Holm's correction. "
+        "From a ResNet-20 of widths 16-32-64 no difference was shown on smallNORB {wide@smallnorb=}; on MNIST it is {wide@mnist>} points "
         "behind it, on MultiMNIST "
         "{wide_pairs@multimnist>?}, which does not hold after Holm's correction.",
         rows={
