@@ -209,8 +209,8 @@ QUESTIONS = (
         "to 0.8 times the multiply-adds. Against a CapsNet as wide, with more parameters and multiply-adds, it is "
         "{both@smallnorb<} points ahead on smallNORB; on MNIST no difference was shown {both@mnist=}, and on "
         "MultiMNIST its error is {both_pairs@multimnist<?} lower, which does not hold after Holm's correction. "
-        "From a ResNet-20 of widths 16-32-64 no difference was shown on smallNORB {wide@smallnorb=}; on MNIST it is {wide@mnist>} points "
-        "behind it, on MultiMNIST "
+        "From a ResNet-20 of widths 16-32-64 no difference was shown on smallNORB {wide@smallnorb=}; on MNIST it is "
+        "{wide@mnist>} points behind it, on MultiMNIST "
         "{wide_pairs@multimnist>?}, which does not hold after Holm's correction.",
         rows={
             "Efficient-CapsNet, as its authors have it on smallNORB": "efficient@mnist efficient@smallnorb "
