@@ -170,8 +170,8 @@ QUESTIONS = (
         "Against a ResNet-20 of half the usual widths, Efficient-CapsNet is ahead on MNIST, behind on affine digits "
         "and undecided on MultiMNIST; on smallNORB it is behind as its authors have it, and ahead with batch norm and"
         " ReLU, tried later. DeepCaps is behind on MNIST, affine digits (both ‡) and smallNORB, and undecided on "
-        "MultiMNIST (‡). At twice its width (later) it is ahead of CapsNet with decoder on MNIST, smallNORB and "
-        "MultiMNIST, and of one as wide on smallNORB alone; against a ResNet-20 of the usual widths it is behind on "
+        "MultiMNIST (‡). At twice its width, tried later, it is ahead of CapsNet with decoder on MNIST, smallNORB "
+        "and MultiMNIST, of one as wide only on smallNORB; against a ResNet-20 of the usual widths it is behind on "
         "MNIST and undecided on smallNORB (‡) and MultiMNIST. The self-routing CapsNet is ahead on smallNORB of a "
         "ResNet-20 as wide as its features.",
         "Efficient-CapsNet, with four to five times the multiply-adds, has an error {efficient@mnist<} points lower on "

@@ -14,7 +14,7 @@ from capsbench.analysis.correct_bits import NAME as CORRECT
 from capsbench.analysis.correct_bits import read_correct
 from capsbench.analysis.measures import NAME as MEASURES
 from capsbench.analysis.measures import load_measures
-from capsbench.data.catalogue import TOYS
+from capsbench.data.catalogue import CATALOGUE, TOYS
 
 FAR = 5.0  # points of test error between two seeds, from which on a network is listed
 SEEDS = 5  # that a network has to have for a mean of correlations
@@ -22,6 +22,7 @@ R = 0.9999  # as far as a correlation counts in it
 TEN_STEPS = "-first-steps"  # experiments whose trainings end after ten steps
 SIGNIFICANT = 0.05  # p of the correlation between the errors in training and in the test
 DRAWS = 200  # of shuffled seeds
+IN_STEREO = [name for name, facts in CATALOGUE.items() if facts.in_stereo]  # solids and smallNORB
 MOST = 0.5  # share of the difference between the worst and the best seed that is most of it
 _ONE_CLASS = "[mostly one class](surprises.md#classes-that-seeds-take-for-one-another)"
 _ONE_TEMPERATURE = "[one temperature](surprises.md#em-routing-with-one-temperature-or-a-variance-floor-of-001)"
@@ -160,10 +161,7 @@ def one_class(reference: Path, *studies: str) -> str:
     random, networks = np.random.default_rng(0), {}
     for study in studies:
         runs, classes = errors_of(reference, study), _Classes(reference / study)
-        runs = runs[
-            runs["data_set"].isin(["smallnorb", "smallnorb-centred", "toynorb", "toynorb-centred"])
-            & (runs["status"] == "ok")
-        ]
+        runs = runs[runs["data_set"].isin(IN_STEREO) & (runs["status"] == "ok")]
         for _, own in runs.groupby(["experiment", "variant"], sort=False):
             found = [classes.of(key) for key in own["key"]]
             if np.ptp(own["test"]) + 1e-9 >= FAR and len(own) >= SEEDS and all(each is not None for each in found):
