@@ -26,6 +26,7 @@ from drawn import drawn
 from findings import by_seed, commits, held_out, lost_classes, results, summary, table
 from first_steps import first_steps
 from fitted import fit
+from overlap import overlap
 from prose import intervals, unfounded
 from pydantic import BaseModel
 from spreads import alike, one_class, spreads
@@ -242,6 +243,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "starts": starts,
     "taken_for": taken_for,
     "crops": crops,
+    "overlap": overlap,
     "drawn": drawn,
     "answers": answers,
     "at_test": at_test,
