@@ -20,7 +20,7 @@ from capsbench.data.tasks.pairs import FRAME, Pairs
 from capsbench.study import Plan
 
 BOX = 20  # side in pixels of the box that the ink of MNIST's digits fits
-PARTS = ("least", "second", "third", "most")
+PARTS = ("least overlap", "second quarter", "third quarter", "most overlap")
 
 
 def overlap(reference: Path, study: str, experiment: str, *families: str) -> str:
@@ -31,7 +31,7 @@ def overlap(reference: Path, study: str, experiment: str, *families: str) -> str
     """
     quarters = quarters_of_overlap(capsbench.load_study(reference / study / "study.yaml"), experiment)
     right = read_correct(reference / study / NAME).right
-    rows = [["error of the first minus that of the second", *PARTS, "most minus least"]]
+    rows = [["error of the first minus that of the second", *PARTS, "most minus least overlap"]]
     for row in chosen(reference, study, families).to_dict("records"):
         both = [by_seed(right, experiment, str(row[side]), quarters) for side in ("a", "b")]
         seeds = sorted(both[0].keys() & both[1].keys())
