@@ -11,8 +11,8 @@ QUESTIONS = (
         "It is behind on all four data sets, and at S17's width on the two that were tried (on MultiMNIST from the "
         "start of S17's code). With decoder and twice the width it is behind a CNN of its size on MNIST and smallNORB, "
         "where that was tried. Without random crops in training it is behind on smallNORB with one draw of the "
-        "training images and undecided with another. With a small residual network in place of that convolution it is "
-        "undecided on MNIST and smallNORB, and on MultiMNIST CapsNet, with decoder, is ahead.",
+        "training images (†) and undecided with another. With a small residual network in place of that convolution it "
+        "is undecided on MNIST and smallNORB, and on MultiMNIST CapsNet, with decoder, is ahead.",
         "Its error is {cnn@mnist>} points higher on MNIST, {cnn@smallnorb>} on smallNORB and "
         "{cnn@multimnist>} on MultiMNIST. At S17's width, with decoder, it is {wide@mnist>} points "
         "higher after six epochs on all images of MNIST and, set up as in the code of S17's authors, "
