@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pandas as pd
 from findings import data_title, table
-from fitted import errors_of
+from fitted import difference_text, errors_of
 
-from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
-from capsbench.analysis.statistics import FEWEST, summarise_pairs
+from capsbench.analysis.statistics import summarise_pairs
 
 NAMES = {"toynorb-chosen": "solids", "toynorb-elevation": "solids, new elevations"}  # of experiments
 ALIKE = {  # variant with central crops -> the same network with random ones
@@ -50,12 +49,7 @@ def crops(reference: Path, study: str, *experiments: str) -> str:
 def _row(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
     by_seed = pd.concat([before.set_index("seed")["test"], after.set_index("seed")["test"]], axis=1, keys=["a", "b"])
     both = by_seed.dropna()
-    change = ""
-    if len(both) >= FEWEST:
-        found = summarise_pairs(list(both["b"]), list(both["a"]))
-        change = (
-            f"{number(found.mean, digits_for(found.low, found.high))} {interval_of_difference(found.low, found.high)}"
-        )
+    change = difference_text(summarise_pairs(list(both["b"]), list(both["a"])))
     trained = [_range(runs["train"]) for runs in (before, after)]
     tested = [", ".join(f"{error:.1f}" for error in runs["test"]) for runs in (before, after)]
     return [str(after["label"].iloc[0]), *trained, *tested, change]

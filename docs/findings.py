@@ -17,7 +17,7 @@ from capsbench.analysis.verify import trained_by_this_code
 from capsbench.study import catalogue, load_plan
 
 LOST = 25.0  # a class with an error of so many % or more counts as lost
-PARTS_OF_SMALLNORB = {  # experiments -> their title
+SMALLNORB_TITLES = {  # experiments -> their title
     "smallnorb-seen": "smallNORB",
     "smallnorb-centred": "smallNORB with central crops",
     "smallnorb-seen-centred": "smallNORB with central crops",
@@ -47,7 +47,7 @@ def is_at_chance(runs: pd.DataFrame) -> bool:
 def data_title(runs: pd.DataFrame, experiment: str) -> str:
     """Name the data of an experiment, and what files that are not the official ones are."""
     unofficial = runs.loc[runs["experiment"] == experiment, "unofficial"].dropna()
-    title = TITLES.get(experiment) or PARTS_OF_SMALLNORB.get(experiment, experiment)
+    title = TITLES.get(experiment) or SMALLNORB_TITLES.get(experiment, experiment)
     return named(title, unofficial.iloc[0] if len(unofficial) else "")
 
 

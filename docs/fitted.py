@@ -32,7 +32,7 @@ def fit(reference: Path, study: str, *families: str) -> str:
     """
     compared = chosen(reference, study, families).to_dict("records")
     runs = errors_of(reference, study)
-    cells = [{part: _text(_difference(runs, row, part)) for part in PARTS} for row in compared]
+    cells = [{part: difference_text(_difference(runs, row, part)) for part in PARTS} for row in compared]
     parts = [part for part in PARTS if any(cell[part] for cell in cells)]
     rows = [["error of the first minus that of the second", "data", *(PARTS[part] for part in parts)]]
     for row, cell in zip(compared, cells, strict=True):
@@ -82,7 +82,7 @@ def _difference(runs: pd.DataFrame, row: dict[str, Any], part: str) -> PairedSum
     return summarise_pairs(list(both["a"]), list(both["b"]))
 
 
-def _text(found: PairedSummary) -> str:
+def difference_text(found: PairedSummary) -> str:
     """Return mean and interval of a difference; empty where it has too few seeds."""
     if found.n < FEWEST:
         return ""

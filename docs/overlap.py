@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from contrasted import chosen
 from findings import table
+from fitted import difference_text
 
 import capsbench
-from capsbench.analysis.contrasts import digits_for, interval_of_difference, number
 from capsbench.analysis.correct_bits import NAME, read_correct
 from capsbench.analysis.statistics import FEWEST, summarise_pairs
 from capsbench.data.readers.raw import Raw
@@ -73,7 +73,4 @@ def by_seed(right: dict[str, np.ndarray], experiment: str, variant: str, quarter
 
 
 def _text(first: np.ndarray, second: np.ndarray) -> str:
-    found = summarise_pairs(list(first), list(second))
-    if found.identical:
-        return "equal in every seed"
-    return f"{number(found.mean, digits_for(found.low, found.high))} {interval_of_difference(found.low, found.high)}"
+    return difference_text(summarise_pairs(list(first), list(second)))

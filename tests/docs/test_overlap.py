@@ -2,13 +2,17 @@
 
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import capsbench
 from capsbench.analysis.correct_bits import read_correct
+from capsbench.data.readers.raw import Raw
+from capsbench.data.tasks.pairs import PairOptions, Pairs
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -29,10 +33,23 @@ def test_quarters_hold_a_quarter_each_but_for_ties(quarters):
     assert all(0.2 < share < 0.3 for share in np.bincount(quarters, minlength=4) / len(quarters))
 
 
+def test_a_later_quarter_has_more_overlap(quarters):
+    """Counted in the pictures of pairs of white squares, in place of computed from their places."""
+    images = np.zeros((2, 1, 28, 28), dtype=np.uint8)
+    images[:, :, 4:24, 4:24] = 255
+    pairs = Pairs(Raw(images, np.arange(2)), PairOptions(), 10_000, torch.device("cpu"))
+    _, sources = pairs.eval_images(torch.arange(10_000))  # [N, 2, 1, 36, 36]
+    shared = (sources > 0).all(dim=1).flatten(1).sum(dim=1).numpy()
+    ends = [(shared[quarters == part].min(), shared[quarters == part].max()) for part in range(4)]
+    assert all(most < least for (_, most), (least, _) in pairwise(ends))
+
+
 def test_quarters_give_back_the_error_of_each_run(quarters):
     right = read_correct(REFERENCE / "cpu/correct.npz").right
     sizes = np.bincount(quarters)
-    for seed, errors in by_seed(right, "multimnist", "cnn_matched", quarters).items():
+    found = by_seed(right, "multimnist", "cnn_matched", quarters)
+    assert len(found) == 5
+    for seed, errors in found.items():
         whole = 100 * (~right[f"multimnist/cnn_matched/{seed}"]).mean()
         assert errors @ sizes / sizes.sum() == pytest.approx(whole)
 
