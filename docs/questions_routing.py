@@ -5,14 +5,10 @@ from question import AT_TEST, Contrast, Question
 EQUAL_COUPLINGS = Question(
     "Is routing better than equal couplings (uniform routing)? Some routings are on some data, none is on all.",
     "Routings against equal couplings, each under its own loss, on MultiMNIST the margin loss (self-routing: its own)",
-    "With one convolution as features dynamic routing is ahead on MNIST and has the same error, within a tenth, on "
-    "the other data (on MNIST and smallNORB ‡); at S17's width it is ahead on both that were "
-    "tried (on MultiMNIST from the authors' start, by under a tenth). "
-    "Attention and, with a wide prior, variational Bayes routing (†) are ahead on MultiMNIST; EM and Heinsen routing "
-    "are ahead on MNIST (both †, ‡), Heinsen routing on affine digits (†); on MultiMNIST both are behind (EM, with two "
-    "iterations, †, ‡). "
-    "Self-routing is behind on all four (on MNIST ‡, on smallNORB †, ‡), sparse routing, which is ours, on MNIST (‡) "
-    "and MultiMNIST (†).",
+    "In narrow networks dynamic routing is ahead on MNIST and has the same error on the other three; at S17's width it "
+    "is ahead on both that were tried. Attention routing is ahead on MultiMNIST. Heinsen routing is behind there, "
+    "sparse routing, which is ours, on MNIST, and self-routing on all but smallNORB. Other differences are undecided, or "
+    "depend on how many are corrected together.",
     "On MNIST, each under its own loss, the error is lower with dynamic routing (by {dynamic@mnist<} points; at S17's "
     "width, after six epochs on all images, by {wide@mnist<}), EM ({em@mnist<}), Heinsen routing ({heinsen@mnist<}; "
     "of these two it [depends on the family](results.md#read-this-before-you-use-a-number)) and attention with "
@@ -114,11 +110,9 @@ EQUAL_COUPLINGS = Question(
 ITERATIONS = Question(
     "Do more iterations help? On MNIST three of dynamic routing are better than one; EM, as we set it, needs two.",
     "Iterations of routing",
-    "On the other data three have the same error as one, within a tenth, in narrow networks; five have the same as "
-    "three on MultiMNIST and affine digits. At S17's width on MultiMNIST three stay at chance from PyTorch's start, "
-    "without warm-up; from that of S17's code they are ahead of one from the same start (four seeds), and have "
-    "the same error, within a tenth, as one from PyTorch's start (‡). EM needs its second iteration on MNIST, "
-    "smallNORB and MultiMNIST; a third raises its error on MultiMNIST.",
+    "In narrow networks three have the same error as one on the other data. At S17's width on MultiMNIST three stay at "
+    "chance from PyTorch's start, without warm-up, and are ahead of one from the start of S17's code. EM needs its "
+    "second iteration on MNIST, smallNORB and MultiMNIST; a third raises its error on MultiMNIST.",
     "One iteration of dynamic routing is uniform routing, so these are the differences given above. "
     "On MultiMNIST at S17's width networks with three that start as PyTorch does, without warm-up, stay at "
     "chance in all five seeds. Set up as in the code of S17's authors they learn, and have the same error, "

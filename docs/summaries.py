@@ -209,16 +209,12 @@ NOTES = {  # below the summary
     ),
     "cpu main": (
         "Mean ± standard deviation over five seeds; a blank was not trained. Each routing of CapsNet has the loss of "
-        "its paper and no decoder, on MultiMNIST the margin loss (self-routing its own) and a decoder, which the CNN's"
-        " size counts there; matrix capsules have the margin loss there; variational Bayes has a wider prior on "
-        "MultiMNIST, inverse scale 10. S17's CNN has half of CapsNet's parameters on MNIST and a sixteenth on "
-        "MultiMNIST, so it is no baseline. DeepCaps has a decoder on all data. The ResNet-20 has widths 8-16-32, half "
-        "of the usual ones. On MultiMNIST both digits of a pair have to be right. The networks tested on affine digits"
-        " were trained on translated ones; one seed of EM routing with two iterations errs on nearly all images of "
-        "three classes there, hence its spread. One seed of the ResNet-20 on MultiMNIST has 36.7 %, the others 26.3 to"
-        " 29.5, because of batch norm's running statistics. Images of MultiMNIST and affine digits are larger, and "
-        "with them most networks: CapsNet has 1.6M parameters on both. Efficient-CapsNet has batch norm and ReLU, and "
-        "on smallNORB, as its authors have it there, instance norm and leaky ReLU."
+        "its paper and no decoder; on MultiMNIST, where both digits of a pair have to be right, it has the margin loss "
+        "(self-routing its own) and a decoder, which the CNN's size counts there, and variational Bayes has a wider "
+        "prior. The networks tested on affine digits were trained on translated ones. S17's CNN has half of CapsNet's "
+        "parameters on MNIST and a sixteenth on MultiMNIST; the ResNet-20 has half of the usual widths. One seed of EM "
+        "routing with two iterations loses three classes of affine digits, and one of the ResNet-20 has 36.7 % on "
+        "MultiMNIST because of batch norm's running statistics."
     ),
     "fair": "Mean ± standard deviation over five seeds, or n where it is given.",
 }
