@@ -73,8 +73,8 @@ QUESTIONS = (
     Question(
         "Is CapsNet better on affine digits? No, a CNN of its size and a ResNet-20 are.",
         "CapsNet and matrix capsules against a ResNet-20",
-        "Trained on translated digits and tested on affine ones, it is behind both. A CapsNet without routing is behind "
-        "the CNN by less where no test digit lies farther out than in training.",
+        "Trained on translated digits and tested on affine ones, it is behind both. A CapsNet without routing is "
+        "behind the CNN by less where no test digit lies farther out than in training.",
         "Trained on translated digits and tested on affine images generated from MNIST, CapsNet has an error "
         "{cnn@affnist-generated>} points higher than a CNN of its size and {resnet@affnist-generated>} higher than a "
         "ResNet-20. Dynamic routing has the same error there as equal couplings, within a tenth "

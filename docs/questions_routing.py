@@ -7,8 +7,8 @@ EQUAL_COUPLINGS = Question(
     "Routings against equal couplings, each under its own loss, on MultiMNIST the margin loss (self-routing: its own)",
     "In narrow networks dynamic routing is ahead on MNIST and has the same error on the other three; at S17's width it "
     "is ahead on both that were tried. Attention routing is ahead on MultiMNIST. Heinsen routing is behind there, "
-    "sparse routing, which is ours, on MNIST, and self-routing on all but smallNORB. Other differences are undecided, or "
-    "depend on how many are corrected together.",
+    "sparse routing, which is ours, on MNIST, and self-routing on all but smallNORB. Other differences are undecided, "
+    "or depend on how many are corrected together.",
     "On MNIST, each under its own loss, the error is lower with dynamic routing (by {dynamic@mnist<} points; at S17's "
     "width, after six epochs on all images, by {wide@mnist<}), EM ({em@mnist<}), Heinsen routing ({heinsen@mnist<}; "
     "of these two it [depends on the family](results.md#read-this-before-you-use-a-number)) and attention with "
