@@ -47,10 +47,10 @@ QUESTIONS = (
         "affine digits.\n"
         "With decoder and twice the channels and types of capsules its error is {twice@mnist>} points higher on MNIST "
         "than that of a CNN of its size, and {twice@smallnorb>} on smallNORB.\n"
-        "On smallNORB, where training too sees the [middle of each image](surprises.md#random-crops), its error is "
+        "On smallNORB, where training too sees the [middle of each image](surprises/features.md#random-crops), its error is "
         "{centred@smallnorb-centred>?} points higher, which does not hold after Holm's correction; with another draw "
         "of the training images {centred_draw@smallnorb-centred>}, which [depends on the "
-        "family](surprises.md#random-crops).\n"
+        "family](surprises/features.md#random-crops).\n"
         "With residual features and decoder on MultiMNIST its error is the same, within a tenth, as that of a "
         "ResNet-20 of widths 16-32-64 {resnet@multimnist~}.\n"
         "Against S17's own CNNs, at S17's width: on MultiMNIST, set up as in the code of S17's authors, CapsNet has "
@@ -122,7 +122,7 @@ QUESTIONS = (
         "{matrix_pairs@multimnist>} points higher, and {matrix_em@multimnist>} higher than that of EM routing in "
         "CapsNet with decoder.\n"
         "With one iteration of routing, and no test digit farther out than in training, the difference from the CNN is "
-        "{near@affnist-generated>} points ([affine digits](surprises.md#affine-digits)).",
+        "{near@affnist-generated>} points ([affine digits](surprises/affine.md#affine-digits)).",
         also="{resnet_pairs@multimnist=} {decoder@affnist-generated>} {em@affnist-generated=} "
         "{spread@affnist-generated=} {attention@affnist-generated=} {sparse@affnist-generated=} "
         "{bayes@affnist-generated=} {equal@affnist-generated>?}",
@@ -200,7 +200,7 @@ QUESTIONS = (
         "points higher on smallNORB. Declared when the errors were known: {deep@mnist>} higher on MNIST, "
         "{deep@affnist-generated>} on affine digits and {deep@multimnist>?} on MultiMNIST, which does not hold after "
         "Holm's correction.\n"
-        "[With twice its channels and types](surprises.md#deepcaps-and-its-width), tried when these were known, it has "
+        "[With twice its channels and types](surprises/networks.md#deepcaps-and-its-width), tried when these were known, it has "
         "an error {wide_capsnet@mnist<} points lower on MNIST and {wide_capsnet@smallnorb<} on smallNORB, and "
         "{wide_capsnet_pairs@multimnist<} on MultiMNIST, than CapsNet with decoder, which has more parameters and 0.5 "
         "to 0.8 times the multiply-adds. Against a CapsNet as wide, with more parameters and multiply-adds, it is "

@@ -15,7 +15,7 @@ EM_OR_DYNAMIC = Question(
     "objects, as the test has them, and {seen@smallnorb<} lower on new images of the objects of training (not a "
     "declared contrast). These have betas that start as EM's authors have them. With betas from 0, tried after that, "
     "EM's error is {zero_spread@smallnorb<} lower than that of dynamic routing after 15 epochs (which [depends on the "
-    "family](surprises.md#where-the-betas-start)), and no difference was shown after 30 "
+    "family](surprises/em.md#where-the-betas-start)), and no difference was shown after 30 "
     "{zero_spread_long@smallnorb=}. On MultiMNIST (margin loss, with decoder) it is {thrice@multimnist>} higher; at "
     "ten times our inverse temperature both have the same error within a tenth {thrice_warm@multimnist~}, and so they "
     "have where EM has two iterations and beta_u from 0 {zero_u@multimnist~}.",
@@ -75,9 +75,9 @@ EM_OR_DYNAMIC = Question(
     "Betas that start at 0 lower EM's error on smallNORB by {zero@smallnorb<} points after 15 epochs and, depending "
     "on the family, by {zero_long@smallnorb<} after 30; under each paper's loss it is then {zero_own@smallnorb<} "
     "points lower than that of dynamic routing after 15, and no difference was shown after 30 "
-    "{zero_own_long@smallnorb=} ([where the betas start](surprises.md#where-the-betas-start)).\n"
+    "{zero_own_long@smallnorb=} ([where the betas start](surprises/em.md#where-the-betas-start)).\n"
     "The images of objects that both have seen are in [an experiment of their "
-    "own](surprises.md#em-routing-on-objects-that-it-has-seen).",
+    "own](surprises/em.md#em-routing-on-objects-that-it-has-seen).",
     also="{spread@smallnorb>?} {own@smallnorb>?} {hot@smallnorb>?} {margin_twice@mnist=} {start@multimnist!}",
     rows={
         "3 iterations, both under the spread loss": "spread@mnist spread@smallnorb spread@affnist-generated",

@@ -68,7 +68,7 @@ EQUAL_COUPLINGS = Question(
     "{with_priors@multimnist<} points lower than without the priors, and {with_agreement@multimnist<} than without "
     "the agreement. The priors need not be learnt: with all of them fixed at minus an equal coupling, which "
     "centres the couplings, the error is the same within a tenth {fixed@multimnist~} "
-    "([what the priors do](surprises.md#attention-on-multimnist)).\n"
+    "([what the priors do](surprises/multimnist.md#attention-on-multimnist)).\n"
     "On MultiMNIST the loss is not that of Heinsen's paper. "
     "No difference was shown there for inverted dot-product routing {inverted_pairs@multimnist=}. The "
     "errors of sparse routing ({sparse_pairs@multimnist>}) and of EM routing with two "
@@ -78,7 +78,7 @@ EQUAL_COUPLINGS = Question(
     "{self_equal_pairs@multimnist>} points higher, which depends on the family.\n"
     "On smallNORB the error of self-routing is {other@smallnorb>} points higher. It is {self@smallnorb<} lower than "
     "that of equal couplings with its loss and its primary capsules, whose [votes start too "
-    "long](surprises.md#sparse-and-self-routing). If the transforms of these start at a fifth of their standard "
+    "long](surprises/routings.md#sparse-and-self-routing). If the transforms of these start at a fifth of their standard "
     "deviation, no difference was shown {short@smallnorb=}.\n"
     "Couplings drawn once at random have on MNIST an error "
     "{random@mnist<} points higher than dynamic routing.",
@@ -149,7 +149,7 @@ ITERATIONS = Question(
         "em_test": Contrast("cpu", f"capsnet_em-iterations3{AT_TEST}"),
         "heinsen_test": Contrast("cpu", f"capsnet_others-heinsen{AT_TEST}"),
     },
-    more="Why they stay at chance: [the first steps](surprises.md#three-iterations-at-chance-at-s17s-width). One "
+    more="Why they stay at chance: [the first steps](surprises/multimnist.md#three-iterations-at-chance-at-s17s-width). One "
     "iteration set up as in the code of S17's authors errs {start@multimnist>} points more there than one that is "
     "not (four seeds).\n"
     "Three against one in training and at test: the same within a tenth on smallNORB {three@smallnorb~} and, with "

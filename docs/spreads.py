@@ -24,16 +24,16 @@ SIGNIFICANT = 0.05  # p of the correlation between the errors in training and in
 DRAWS = 200  # of shuffled seeds
 IN_STEREO = [name for name, facts in CATALOGUE.items() if facts.in_stereo]  # solids and smallNORB
 MOST = 0.5  # share of the difference between the worst and the best seed that is most of it
-_ONE_CLASS = "[mostly one class](surprises.md#classes-that-seeds-take-for-one-another)"
-_ONE_TEMPERATURE = "[one temperature](surprises.md#em-routing-with-one-temperature-or-a-variance-floor-of-001)"
-_FLOOR = "[variance floor](surprises.md#em-routing-with-one-temperature-or-a-variance-floor-of-001)"
-_LOST = "[lost classes](surprises.md#em-routing-that-loses-classes)"
-_SLOW = "[learns slowly](surprises.md#networks-that-learn-slowly)"
-_ONCE = "[one iteration](surprises.md#em-routing-with-one-iteration)"
-_LENGTH = "[closer after 30 epochs](surprises.md#seeds-that-differ-by-points)"
-_DIGITS = "[1.7 apart after 40 epochs](surprises.md#self-routing-on-the-embedded-digits)"
-_ROUNDING = "[rounding moves a seed by 5](surprises.md#first-weights-or-order)"
-_SOLIDS = "[{} apart after 60 epochs](surprises.md#matrix-and-vector-capsules-on-solids)"
+_ONE_CLASS = "[mostly one class](surprises/seeds.md#classes-that-seeds-take-for-one-another)"
+_ONE_TEMPERATURE = "[one temperature](surprises/em.md#em-routing-with-one-temperature-or-a-variance-floor-of-001)"
+_FLOOR = "[variance floor](surprises/em.md#em-routing-with-one-temperature-or-a-variance-floor-of-001)"
+_LOST = "[lost classes](surprises/em.md#em-routing-that-loses-classes)"
+_SLOW = "[learns slowly](surprises/networks.md#networks-that-learn-slowly)"
+_ONCE = "[one iteration](surprises/em.md#em-routing-with-one-iteration)"
+_LENGTH = "[closer after 30 epochs](surprises/seeds.md#seeds-that-differ-by-points)"
+_DIGITS = "[1.7 apart after 40 epochs](surprises/routings.md#self-routing-on-the-embedded-digits)"
+_ROUNDING = "[rounding moves a seed by 5](surprises/seeds.md#first-weights-or-order)"
+_SOLIDS = "[{} apart after 60 epochs](surprises/networks.md#matrix-and-vector-capsules-on-solids)"
 REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the first that fits
     "*/em_annealing-*": _ONE_TEMPERATURE,
     "diagnostics/digits/em_constant": _ONE_TEMPERATURE,
@@ -47,11 +47,11 @@ REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the fir
     "diagnostics/digits/em_f*": _LOST,
     "diagnostics/mnist-short/em_*": _LOST,
     "lost/mnist/em": _LOST,
-    "cpu/affnist-generated/capsnet_em_twice": "[lost classes](surprises.md#affine-digits)",
-    "cpu/affnist-generated/capsnet_em_decoder-iterations2": "[lost classes](surprises.md#affine-digits)",
+    "cpu/affnist-generated/capsnet_em_twice": "[lost classes](surprises/affine.md#affine-digits)",
+    "cpu/affnist-generated/capsnet_em_decoder-iterations2": "[lost classes](surprises/affine.md#affine-digits)",
     "claims/affdigits/capsnet_*": "follows the CNN, at whose familiar error it is stopped",
-    "*/multimnist/cnn_matched_decoder": "[closer where the rate falls](surprises.md#multimnist)",
-    "fair/smallnorb/dynamic_decay": "[closer where the rate falls](surprises.md#multimnist)",
+    "*/multimnist/cnn_matched_decoder": "[closer where the rate falls](surprises/multimnist.md#multimnist)",
+    "fair/smallnorb/dynamic_decay": "[closer where the rate falls](surprises/multimnist.md#multimnist)",
     "*/self_squashed*": _LOST,
     "diagnostics/mnist-fair/squashed*": _LOST,
     "starts/mnist/squashed-*": _LOST,
@@ -67,11 +67,11 @@ REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the fir
     "*/transform-shared": _SLOW,
     "diagnostics/digits/shared": _SLOW,
     "*/vit_small": _SLOW,
-    "*/multimnist/resnet20": "[batch norm's running statistics](surprises.md#multimnist)",
+    "*/multimnist/resnet20": "[batch norm's running statistics](surprises/multimnist.md#multimnist)",
     "diagnostics/mnist/em_once_larg*": _ONCE,
-    "diagnostics/mnist/sparse_normalised": "[learns slowly](surprises.md#sparse-and-self-routing)",
-    "diagnostics/multimnist/em_pairs_zero": "[at chance](surprises.md#where-the-betas-start)",
-    "diagnostics/smallnorb/bayes_bounded": "[one seed at chance](surprises.md#variational-bayes-on-smallnorb)",
+    "diagnostics/mnist/sparse_normalised": "[learns slowly](surprises/routings.md#sparse-and-self-routing)",
+    "diagnostics/multimnist/em_pairs_zero": "[at chance](surprises/em.md#where-the-betas-start)",
+    "diagnostics/smallnorb/bayes_bounded": "[one seed at chance](surprises/routings.md#variational-bayes-on-smallnorb)",
     "*-first-steps/*": "ten steps of training",
     "*/smallnorb/capsnet_em*-iterations1": _ONCE,
     "*/smallnorb*/capsnet_em-iterations[23]": _LENGTH,
@@ -79,7 +79,7 @@ REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the fir
     "diagnostics/smallnorb-draw/*": _LENGTH.replace("closer", "not the images; closer"),
     "*/smallnorb*/capsnet_spread": _LENGTH,
     "*/smallnorb*/capsnet_cross_entropy": _LENGTH,
-    "*/smallnorb*/matrix_capsnet": "[6.8 apart after 30 epochs](surprises.md#seeds-that-differ-by-points)",
+    "*/smallnorb*/matrix_capsnet": "[6.8 apart after 30 epochs](surprises/seeds.md#seeds-that-differ-by-points)",
     "*/smallnorb*/uniform_as_self": _LENGTH,
 }
 

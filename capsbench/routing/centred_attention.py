@@ -2,7 +2,7 @@
 
 Symbols as in `attention`: i a child, j a parent, û_ij a vote, c_ij a coupling by agreement, s_j the weighted sum, u_j a
 pose. OURS, after what the learnt priors b_ij of Mazzia, Salvetti, Chiaberge 2021 become on pairs of digits, where their
-mean is near -1/J after 15 epochs (docs/surprises.md): nothing is learnt, and
+mean is near -1/J after 15 epochs (docs/surprises/): nothing is learnt, and
 
     s_j = sum_i (c_ij - 1/J) û_ij,   u_j = (1 - exp(-|s_j|)) * s_j / |s_j|.
 
