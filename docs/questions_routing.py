@@ -78,8 +78,8 @@ EQUAL_COUPLINGS = Question(
     "{self_equal_pairs@multimnist>} points higher, which depends on the family.\n"
     "On smallNORB the error of self-routing is {other@smallnorb>} points higher. It is {self@smallnorb<} lower than "
     "that of equal couplings with its loss and its primary capsules, whose [votes start too "
-    "long](surprises/routings.md#sparse-and-self-routing). If the transforms of these start at a fifth of their standard "
-    "deviation, no difference was shown {short@smallnorb=}.\n"
+    "long](surprises/routings.md#sparse-and-self-routing). If the transforms of these start at a fifth of their "
+    "standard deviation, no difference was shown {short@smallnorb=}.\n"
     "Couplings drawn once at random have on MNIST an error "
     "{random@mnist<} points higher than dynamic routing.",
     also="{features@smallnorb=} {sparse@mnist>} {other@mnist>} {bayes@mnist<?} "
@@ -149,8 +149,8 @@ ITERATIONS = Question(
         "em_test": Contrast("cpu", f"capsnet_em-iterations3{AT_TEST}"),
         "heinsen_test": Contrast("cpu", f"capsnet_others-heinsen{AT_TEST}"),
     },
-    more="Why they stay at chance: [the first steps](surprises/multimnist.md#three-iterations-at-chance-at-s17s-width). One "
-    "iteration set up as in the code of S17's authors errs {start@multimnist>} points more there than one that is "
+    more="Why they stay at chance: [the first steps](surprises/multimnist.md#three-iterations-at-chance-at-s17s-width). "
+    "One iteration set up as in the code of S17's authors errs {start@multimnist>} points more there than one that is "
     "not (four seeds).\n"
     "Three against one in training and at test: the same within a tenth on smallNORB {three@smallnorb~} and, with "
     "decoder, on MultiMNIST {decoder@multimnist~}.\n"
