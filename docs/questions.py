@@ -8,9 +8,9 @@ QUESTIONS = (
     Question(
         "Is CapsNet better than a CNN of its size? Not with one convolution as its features.",
         "CapsNet against a CNN of its size",
-        "It is behind on all four data sets, and at S17's width on both that were tried, MNIST and MultiMNIST. With a "
-        "small residual network in place of that convolution it is undecided on MNIST and smallNORB, and ahead on "
-        "MultiMNIST.",
+        "It is behind on all four data sets, and at S17's width on both that were tried, MNIST and MultiMNIST. With "
+        "a small residual network in place of that convolution the comparison is undecided on MNIST and smallNORB, "
+        "and CapsNet is ahead on MultiMNIST.",
         "Its error is {cnn@mnist>} points higher on MNIST, {cnn@smallnorb>} on smallNORB and "
         "{cnn@multimnist>} on MultiMNIST. At S17's width, with decoder, it is {wide@mnist>} points "
         "higher after six epochs on all images of MNIST and, set up as in the code of S17's authors, "
@@ -47,9 +47,9 @@ QUESTIONS = (
         "affine digits.\n"
         "With decoder and twice the channels and types of capsules its error is {twice@mnist>} points higher on MNIST "
         "than that of a CNN of its size, and {twice@smallnorb>} on smallNORB.\n"
-        "On smallNORB, where training too sees the [middle of each image](surprises/features.md#random-crops), its error "
-        "is {centred@smallnorb-centred>?} points higher, which does not hold after Holm's correction; with another draw "
-        "of the training images {centred_draw@smallnorb-centred>}, which [depends on the "
+        "On smallNORB, where training too sees the [middle of each image](surprises/features.md#random-crops), its "
+        "error is {centred@smallnorb-centred>?} points higher, which does not hold after Holm's correction; with "
+        "another draw of the training images {centred_draw@smallnorb-centred>}, which [depends on the "
         "family](surprises/features.md#random-crops).\n"
         "With residual features and decoder on MultiMNIST its error is the same, within a tenth, as that of a "
         "ResNet-20 of widths 16-32-64 {resnet@multimnist~}.\n"
@@ -73,8 +73,8 @@ QUESTIONS = (
     Question(
         "Is CapsNet better on affine digits? No, a CNN of its size and a ResNet-20 are.",
         "CapsNet and matrix capsules against a ResNet-20",
-        "Trained on translated digits and tested on affine ones, it is behind both. A CapsNet without routing is "
-        "behind the CNN by less where no test digit lies farther out than in training.",
+        "Trained on translated digits and tested on affine ones, it is behind both. CapsNet without routing is less "
+        "far behind the CNN where no test digit lies farther from the centre than in training.",
         "Trained on translated digits and tested on affine images generated from MNIST, CapsNet has an error "
         "{cnn@affnist-generated>} points higher than a CNN of its size and {resnet@affnist-generated>} higher than a "
         "ResNet-20. Dynamic routing has the same error there as equal couplings, within a tenth "
@@ -136,8 +136,9 @@ QUESTIONS = (
     Question(
         "Does the decoder help? No: at S17's weight of its loss the error is the same, within a tenth.",
         "With a decoder against without",
-        "That holds on all four data sets, under dynamic routing and under EM routing with two iterations, whose "
-        "decoders draw little but the mean of all images.",
+        "That holds on all four data sets, under dynamic routing and under EM routing with two iterations. The "
+        "decoders under EM draw little but the mean of all images, and the narrow ones under dynamic routing on "
+        "MNIST little but the mean of each class.",
         "Under dynamic routing the error with it differs by {dynamic@mnist~} points on MNIST, {dynamic@smallnorb~} on "
         "smallNORB, {dynamic@multimnist~} on MultiMNIST (the interval leaves out zero, which did not hold after "
         "Holm's correction) and {dynamic@affnist-generated~} on affine digits, and at S17's width, after six epochs "
@@ -167,10 +168,11 @@ QUESTIONS = (
     Question(
         "Are newer capsule networks better than a ResNet-20? That depends on the data and on details.",
         "Newer capsule networks against a ResNet-20",
-        "Against a ResNet-20 of half the usual widths, Efficient-CapsNet is ahead on MNIST, behind on affine digits "
-        "and undecided on MultiMNIST; on smallNORB it is behind as its authors have it, and ahead with batch norm and"
-        " ReLU, tried later. DeepCaps is behind on MNIST, smallNORB and affine digits, and undecided on MultiMNIST. "
-        "The self-routing CapsNet is ahead on smallNORB of a ResNet-20 as wide as its features.",
+        "Efficient-CapsNet is ahead of a ResNet-20 of half the usual widths, which has less than half of its "
+        "parameters, on MNIST, and behind on affine digits; on MultiMNIST the comparison is undecided. On smallNORB "
+        "it is behind as its authors have it, and ahead with batch norm and ReLU, tried later. DeepCaps is behind "
+        "the same ResNet-20 on MNIST, smallNORB and affine digits. The self-routing CapsNet is ahead on smallNORB of "
+        "a ResNet-20 as wide as its features.",
         "Efficient-CapsNet, with four to five times the multiply-adds, has an error {efficient@mnist<} points lower on "
         "MNIST. As its authors have it, its error is {efficient@smallnorb>} points higher on smallNORB; with batch "
         "norm and ReLU, tried after that, it is {relu@smallnorb<} lower. On affine digits it is "
@@ -200,11 +202,12 @@ QUESTIONS = (
         "points higher on smallNORB. Declared when the errors were known: {deep@mnist>} higher on MNIST, "
         "{deep@affnist-generated>} on affine digits and {deep@multimnist>?} on MultiMNIST, which does not hold after "
         "Holm's correction.\n"
-        "[With twice its channels and types](surprises/networks.md#deepcaps-and-its-width), tried when these were known, "
-        "it has an error {wide_capsnet@mnist<} points lower on MNIST and {wide_capsnet@smallnorb<} on smallNORB, and "
-        "{wide_capsnet_pairs@multimnist<} on MultiMNIST, than CapsNet with decoder, which has more parameters and 0.5 "
-        "to 0.8 times the multiply-adds. Against a CapsNet as wide, with more parameters and multiply-adds, it is "
-        "{both@smallnorb<} points ahead on smallNORB; on MNIST no difference was shown {both@mnist=}, and on "
+        "[With twice its channels and types](surprises/networks.md#deepcaps-and-its-width), tried when these were "
+        "known, it has an error {wide_capsnet@mnist<} points lower on MNIST and {wide_capsnet@smallnorb<} on "
+        "smallNORB, and {wide_capsnet_pairs@multimnist<} on MultiMNIST, than CapsNet with decoder, which has more "
+        "parameters and 0.5 to 0.8 times the multiply-adds. Against a CapsNet as wide, with more parameters and "
+        "multiply-adds, it is {both@smallnorb<} points ahead on smallNORB; on MNIST no difference was shown "
+        "{both@mnist=}, and on "
         "MultiMNIST its error is {both_pairs@multimnist<?} lower, which does not hold after Holm's correction. "
         "From a ResNet-20 of widths 16-32-64 no difference was shown on smallNORB {wide@smallnorb=}; on MNIST it is "
         "{wide@mnist>} points behind it, on MultiMNIST "

@@ -5,10 +5,12 @@ from question import AT_TEST, Contrast, Question
 EQUAL_COUPLINGS = Question(
     "Is routing better than equal couplings (uniform routing)? Some routings are on some data, none is on all.",
     "Routings against equal couplings, each under its own loss, on MultiMNIST the margin loss (self-routing: its own)",
-    "In narrow networks dynamic routing is ahead on MNIST and has the same error on the other three; at S17's width it "
-    "is ahead on both that were tried. Attention routing is ahead on MultiMNIST. Heinsen routing is behind there, "
-    "sparse routing, which is ours, on MNIST, and self-routing on all but smallNORB. Other differences are undecided, "
-    "or depend on how many are corrected together.",
+    "Here each routing has the loss of its paper, on MultiMNIST the margin loss. Dynamic routing is ahead on MNIST, "
+    "narrow and at S17's width, and has the same error on the other three. Attention routing is ahead on MultiMNIST, "
+    "and with centred couplings, which is ours, on MNIST. Heinsen routing is behind on MultiMNIST, and sparse "
+    "routing, which is ours, on MNIST. Self-routing is behind on all but smallNORB, in part for its loss and primary "
+    "capsules, which are its own everywhere. Other differences are undecided, or depend on how many are corrected "
+    "together.",
     "On MNIST, each under its own loss, the error is lower with dynamic routing (by {dynamic@mnist<} points; at S17's "
     "width, after six epochs on all images, by {wide@mnist<}), EM ({em@mnist<}), Heinsen routing ({heinsen@mnist<}; "
     "of these two it [depends on the family](results.md#read-this-before-you-use-a-number)) and attention with "
@@ -110,9 +112,11 @@ EQUAL_COUPLINGS = Question(
 ITERATIONS = Question(
     "Do more iterations help? On MNIST three of dynamic routing are better than one; EM, as we set it, needs two.",
     "Iterations of routing",
-    "In narrow networks three have the same error as one on the other data. At S17's width on MultiMNIST three stay at "
-    "chance from PyTorch's start, without warm-up, and are ahead of one from the start of S17's code. EM needs its "
-    "second iteration on MNIST, smallNORB and MultiMNIST; a third raises its error on MultiMNIST.",
+    "In narrow networks three have the same error as one on the other data. At S17's width on MultiMNIST, networks "
+    "with three that start as PyTorch draws weights, without warm-up, stay at chance. If both start as in the code "
+    "of S17's authors, three are ahead of one, with the same error as one that starts as PyTorch does. EM needs its "
+    "second iteration on MNIST, smallNORB and MultiMNIST. Under the margin loss a third raises its error, which was "
+    "not shown at ten times our inverse temperature.",
     "One iteration of dynamic routing is uniform routing, so these are the differences given above. "
     "On MultiMNIST at S17's width networks with three that start as PyTorch does, without warm-up, stay at "
     "chance in all five seeds. Set up as in the code of S17's authors they learn, and have the same error, "
@@ -149,9 +153,9 @@ ITERATIONS = Question(
         "em_test": Contrast("cpu", f"capsnet_em-iterations3{AT_TEST}"),
         "heinsen_test": Contrast("cpu", f"capsnet_others-heinsen{AT_TEST}"),
     },
-    more="Why they stay at chance: [the first steps](surprises/multimnist.md#three-iterations-at-chance-at-s17s-width). "
-    "One iteration set up as in the code of S17's authors errs {start@multimnist>} points more there than one that is "
-    "not (four seeds).\n"
+    more="Why they stay at chance: [the first "
+    "steps](surprises/multimnist.md#three-iterations-at-chance-at-s17s-width). One iteration set up as in the code of "
+    "S17's authors errs {start@multimnist>} points more there than one that is not (four seeds).\n"
     "Three against one in training and at test: the same within a tenth on smallNORB {three@smallnorb~} and, with "
     "decoder, on MultiMNIST {decoder@multimnist~}.\n"
     "A second iteration of EM lowers its error on MultiMNIST, under the margin loss, by {em_pairs@multimnist<} "
