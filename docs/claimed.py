@@ -47,7 +47,7 @@ def claimed(reference: Path, study: str, form: str = "") -> str:
             f"{first['wording'].rstrip('.')} ({first['paper']})", _published(first),
             *("<br>".join(_shown(row) for row in side.to_dict("records")) for side in sides),
         ])  # fmt: skip
-    full = f"../results/reference/{study}/tables/claims.md"
+    full = f"../../results/reference/{study}/tables/claims.md"
     return f"{_counted(found)}\n\n{table(rows)}\n{BELOW.format(seeds=seeds_text(found['n']), full=full)}".rstrip()
 
 

@@ -110,8 +110,8 @@ QUESTIONS = (
         "not hold after Holm's correction.\n"
         "Compared with equal couplings, each under its own loss, the error of "
         "Heinsen routing is {heinsen@affnist-generated<} points lower (whether that holds after the correction "
-        "[depends on the family](results.md#read-this-before-you-use-a-number)), that of inverted dot-product routing "
-        "{inverted@affnist-generated>?} higher, which does not hold after it, and that of self-routing "
+        "[depends on the family](results/cpu.md#read-this-before-you-use-a-number)), that of inverted dot-product "
+        "routing {inverted@affnist-generated>?} higher, which does not hold after it, and that of self-routing "
         "{self@affnist-generated>} higher. For attention, sparse and variational Bayes routing no difference was "
         "shown.\n"
         "The error of matrix capsules is {matrix@affnist-generated>} points higher than that of the ResNet-20, which "
@@ -145,7 +145,7 @@ QUESTIONS = (
         "on all images of MNIST, by {wide@mnist~}. Under dynamic routing the narrow decoders draw more than the mean "
         "image of each class on smallNORB, MultiMNIST and affine digits, but not on MNIST; those at S17's width have "
         "begun to there. Under EM they draw little but the mean of all images, so its rows say nothing about decoders "
-        "that draw ([squared errors](results.md#what-decoders-draw)).",
+        "that draw ([squared errors](results/cpu.md#what-decoders-draw)).",
         {
             "dynamic": Contrast("cpu", "dynamic routing: with a decoder against without"),
             "wide": Contrast("full-width", "three iterations: with a decoder against without"),

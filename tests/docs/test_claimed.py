@@ -84,4 +84,4 @@ def test_in_brief_a_claim_with_either_outcome_stands_once(tmp_path):
 def test_what_came_out_is_counted(lines):
     assert lines[0] == "**7 tests of 4 claims: 2 as claimed and 5 undecided.**"
     assert "1 to 5 seeds" in "\n".join(lines)
-    assert "(../results/reference/small/tables/claims.md)" in "\n".join(lines)
+    assert "(../../results/reference/small/tables/claims.md)" in "\n".join(lines)
