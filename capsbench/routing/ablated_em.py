@@ -23,7 +23,8 @@ class AblatedEMRouting(EMRouting):
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `ablated_em_routing`."""
-        return ablated_em_routing(stored_votes(poses, weight), activations, *self.betas(), self.settings)
+        beta_u, beta_a = self.betas()
+        return ablated_em_routing(stored_votes(poses, weight), activations, beta_u, beta_a, self.settings)
 
 
 def ablated_em_routing(
