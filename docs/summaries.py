@@ -66,7 +66,19 @@ SUMMARY = {
         "CapsNet, EM routing, 2 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs"},
         "CapsNet, EM routing, 3 iterations, decoder, margin loss": {"multimnist": "capsnet_em_pairs_odd-iterations3"},
         "CapsNet, Heinsen routing": _both("capsnet_others-heinsen", affine="capsnet_others-heinsen"),
+        "CapsNet, Heinsen routing, margin loss": {"mnist": "heinsen_margin"},
         "CapsNet, Heinsen routing, decoder, margin loss": {"multimnist": "capsnet_others_pairs-heinsen"},
+        "CapsNet, Heinsen routing, 1 iteration, decoder, margin loss": {"multimnist": "heinsen_once_pairs"},
+        "CapsNet, Heinsen's couplings, activations of dynamic routing": {
+            "mnist": "heinsen_lengths",
+            "smallnorb": "heinsen_lengths",
+        },
+        "CapsNet, Heinsen's couplings, activations of dynamic routing, decoder": {
+            "multimnist": "heinsen_lengths_pairs"
+        },
+        "CapsNet, EM's couplings, 2 iterations, activations of dynamic routing, decoder": {
+            "multimnist": "em_lengths_pairs"
+        },
         "CapsNet, variational Bayes routing": _both(
             "capsnet_others-variational_bayes", affine="capsnet_others-variational_bayes"
         ),
@@ -83,6 +95,7 @@ SUMMARY = {
         "CapsNet, attention routing, decoder": {"multimnist": "capsnet_routings_pairs-attention"},
         "CapsNet, sparse routing": _both("capsnet_routings-sparse", affine="capsnet_routings-sparse"),
         "CapsNet, sparse routing, decoder": {"multimnist": "capsnet_routings_pairs-sparse"},
+        "CapsNet, sparse routing with five classes, decoder": {"multimnist": "sparse_five_pairs"},
         "CapsNet, self-routing": _both("capsnet_self", affine="capsnet_self"),
         "CapsNet, self-routing, decoder": {"multimnist": "capsnet_self_pairs"},
         "CapsNet, equal couplings, decoder, children and loss of self-routing": {
