@@ -76,6 +76,10 @@ SUMMARY = {
         "CapsNet, Heinsen's couplings, activations of dynamic routing, decoder": {
             "multimnist": "heinsen_lengths_pairs"
         },
+        "CapsNet, EM's couplings, 2 iterations, activations of dynamic routing": {
+            "mnist": "em_lengths",
+            "smallnorb": "em_lengths",
+        },
         "CapsNet, EM's couplings, 2 iterations, activations of dynamic routing, decoder": {
             "multimnist": "em_lengths_pairs"
         },
