@@ -7,8 +7,8 @@ EQUAL_COUPLINGS = Question(
     "Routings against equal couplings, each under its own loss, on MultiMNIST the margin loss (self-routing: its own)",
     "Here each routing has the loss of its paper, on MultiMNIST the margin loss. Dynamic routing is ahead on MNIST, "
     "narrow and at S17's width, and has the same error on the other three. Attention routing is ahead on MultiMNIST, "
-    "and Heinsen routing behind. A variant of ours, EM's couplings with the activations of dynamic routing, is ahead "
-    "on MNIST and MultiMNIST. Sparse routing, ours too, is behind on MNIST. Self-routing is behind on all but "
+    "and Heinsen routing behind. A variant of ours, EM's couplings with dynamic routing's activations, is ahead on "
+    "MNIST and MultiMNIST. Sparse routing, ours too, is behind on MNIST. Self-routing is behind on all but "
     "smallNORB, in part for its loss and primary capsules. Other differences are undecided, or depend on how many "
     "are corrected together.",
     "On MNIST, each under its own loss, the error is lower with dynamic routing (by {dynamic@mnist<} points; at S17's "
