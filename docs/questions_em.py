@@ -8,7 +8,7 @@ EM_OR_DYNAMIC = Question(
     "With three iterations and equal losses, EM is ahead on MNIST under the spread loss. Under the margin loss it is "
     "behind on MNIST and MultiMNIST; at ten times our inverse temperature, tried later, it is ahead on MNIST and has "
     "the same error on MultiMNIST. On smallNORB the comparison is undecided after 15 epochs, and EM is behind after "
-    "30; with betas that start at 0, tried later, it is undecided after 30 too.",
+    "30; with betas that start at 0, tried later, it is undecided after 30.",
     "Here both have three iterations and the same loss. On MNIST EM's error is {spread@mnist<} points lower under the "
     "spread loss and {margin@mnist>} higher under the margin loss, where it is {margin_hot@mnist<} lower at ten times "
     "our inverse temperature. On smallNORB (spread loss, 30 epochs) it is {spread_long@smallnorb>} higher on new "

@@ -5,7 +5,8 @@ last iteration, V_ij the votes. In place of its means and activations, as in dyn
 
     v_j = squash(sum_i R_ij V_ij),   a_j = |v_j|.
 
-One iteration is uniform routing. Shapes: B batch, I children, J parents, H elements of a pose.
+The sums are not weighted by activations, as those means are. One iteration is uniform routing.
+Shapes: B batch, I children, J parents, H elements of a pose.
 """
 
 import torch
@@ -19,7 +20,7 @@ from capsbench.routing.em import AUTHORS, EMRouting, EMSettings, route_by_em
 
 @ROUTINGS.register("ablated_em", title="ablated EM", loss="margin")
 class AblatedEMRouting(EMRouting):
-    """EM's couplings alone; learns its betas [J], which act on couplings only."""
+    """EM's couplings alone; learns its betas [J], which act on couplings only: not with one iteration."""
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `ablated_em_routing`."""

@@ -6,7 +6,8 @@ routing,
 
     v_j = squash(sum_i R_ij V_ij),   a_j = |v_j|.
 
-One iteration is uniform routing. Shapes: B batch, I inputs, J outputs, D elements of a pose.
+The sums are not weighted by activations, as those means are. One iteration is uniform routing.
+Shapes: B batch, I inputs, J outputs, D elements of a pose.
 """
 
 import torch
@@ -20,7 +21,7 @@ from capsbench.routing.heinsen import HeinsenRouting, heinsen_routing
 
 @ROUTINGS.register("ablated_heinsen", title="ablated Heinsen", loss="margin")
 class AblatedHeinsenRouting(HeinsenRouting):
-    """Heinsen's couplings alone; learns its beta_use and beta_ign [I, J], which act on couplings only."""
+    """Heinsen's couplings alone; learns betas [I, J], which act on couplings only: not with one iteration."""
 
     def forward(self, poses: Poses, activations: Activations, weight: Weight) -> Routed:
         """Route by `ablated_heinsen_routing`."""

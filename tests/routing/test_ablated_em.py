@@ -41,6 +41,11 @@ def test_one_iteration_is_uniform_routing(given):
     torch.testing.assert_close(tuple(found), tuple(uniform_routing(given[0])))
 
 
+def test_there_is_an_iteration(given):
+    with pytest.raises(ValueError, match="iteration"):
+        ablated_em_routing(*given, replace(SETTINGS, iterations=0))
+
+
 def test_three_iterations_are_neither_uniform_nor_em_routing(given):
     found = ablated_em_routing(*given, SETTINGS).activations
     assert (found - uniform_routing(given[0]).activations).abs().max() > 0.01
@@ -57,6 +62,7 @@ def test_the_module_hands_on_what_it_learns_and_its_options():
     poses, weight, activations = draw(B, I, 7, seed=5), draw(I, J, H, 7, seed=6), draw(B, I, seed=1).sigmoid()
     routing = AblatedEMRouting(LayerSize(I, 7, J, H), iterations=2, inverse_temperature=0.5, beta_u=0.3).double()
     assert (routing.settings.iterations, routing.settings.inverse_temperature) == (2, 0.5 / 4)  # a class layer
+    assert routing.settings.beta_u == 0.3
     expected = ablated_em_routing(stored_votes(poses, weight), activations, *routing.betas(), routing.settings)
     torch.testing.assert_close(tuple(routing(poses, activations, weight)), tuple(expected))
     assert expected.logits is None

@@ -36,6 +36,11 @@ def test_one_iteration_is_uniform_routing(given):
     torch.testing.assert_close(tuple(ablated_heinsen_routing(*given, 1)), tuple(uniform_routing(given[0])))
 
 
+def test_there_is_an_iteration(given):
+    with pytest.raises(ValueError, match="iteration"):
+        ablated_heinsen_routing(*given, 0)
+
+
 def test_three_iterations_are_neither_uniform_nor_heinsens_routing(given):
     found = ablated_heinsen_routing(*given, 3).activations
     assert (found - uniform_routing(given[0]).activations).abs().max() > 0.01
