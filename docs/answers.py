@@ -20,9 +20,9 @@ from PIL import Image, PngImagePlugin
 from question import AT_TEST, ON_VALIDATION, Contrast, Question
 from questions import QUESTIONS
 
-from capsbench.analysis.contrasts import digits_for, interval_of_difference, margin_text
+from capsbench.analysis.contrasts import MARK_POST_HOC, digits_for, interval_of_difference, margin_text
 from capsbench.analysis.measures import NAME as MEASURES
-from capsbench.analysis.plots.contrasts import MARK_POST_HOC, side_by_side
+from capsbench.analysis.plots.contrasts import side_by_side
 from capsbench.analysis.plots.files import save_figure
 from capsbench.analysis.plots.forest import Row
 from capsbench.analysis.plots.style import styled

@@ -11,8 +11,7 @@ from claimed import listed, seeds_text
 from findings import named, table
 
 from capsbench.analysis import contrasts as contrasts_of_runs
-from capsbench.analysis.contrasts import digits_for, interval_of_difference, not_in_intervals, number
-from capsbench.analysis.plots.contrasts import MARK_POST_HOC
+from capsbench.analysis.contrasts import MARK_POST_HOC, digits_for, interval_of_difference, not_in_intervals, number
 from capsbench.analysis.statistics import FEWEST
 from capsbench.analysis.tables.text import with_minus_signs
 from capsbench.study import catalogue, load_plan

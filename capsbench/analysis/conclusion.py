@@ -23,7 +23,6 @@ from capsbench.analysis.contrasts import (
     excludes_zero,
     family_title,
     interval_of_difference,
-    is_identical,
     is_same,
     is_shown,
     margin_text,
@@ -34,6 +33,20 @@ from capsbench.analysis.contrasts import (
 )
 from capsbench.analysis.correct_bits import Correct
 from capsbench.analysis.measures import Measures
+from capsbench.analysis.outcomes import (
+    OUTCOMES,
+    OutcomeGrid,
+    asked_rows,
+    at_chance,
+    family_grid,
+    grid_text,
+    is_open,
+    kept,
+    meanings,
+    outcomes,
+    question_grid,
+    too_few,
+)
 from capsbench.analysis.statistics import FEWEST
 from capsbench.analysis.table_names import table_names
 from capsbench.analysis.verdicts import DECIDED
@@ -50,15 +63,17 @@ _DIRECTION = {"supported": "supported in its direction", "contradicted": "contra
 class Finding:
     """One sentence. heading: what its items have in common. more: what is not listed, empty where all is.
 
-    short: the items are a few words each, and need no line of their own. behind: for each item, the lines that the page
-    shows when it is clicked; text output leaves them out.
+    short: the items are a few words each, and need no line of their own. grid: what the page shows in place of the
+    items. all_items, behind: all of them, folded on the page, and what each shows when it is clicked.
     """
 
     heading: str
     items: tuple[str, ...] = ()
     more: str = ""
     short: bool = False
-    behind: tuple[Sequence[str], ...] = ()
+    grid: OutcomeGrid | None = None
+    all_items: tuple[str, ...] = ()
+    behind: tuple[OutcomeGrid, ...] = ()
 
     def __str__(self) -> str:
         """Return the sentence."""
@@ -106,10 +121,12 @@ def findings_of_contrasts(
     if len(few) == len(rows):
         yield Finding(f"Nothing can be said yet: {_of(0, rows)} have results of {FEWEST} seeds on both sides")
         return
-    if len(rows) > ONE_BY_ONE:
+    if plan.study.questions:
+        yield _questions(plan, rows)
+    if plan.study.questions or len(rows) > ONE_BY_ONE:
         yield from _by_family(plan, rows, where)
         return
-    shown, same, stuck, rest = (_kept(rows, outcome) for outcome in (is_shown, is_same, _at_chance, _is_open))
+    shown, same, stuck, rest = (kept(rows, outcome) for outcome in (is_shown, is_same, at_chance, is_open))
     names = {row.Index: _name(row, titles, table) for row in rows}
     if shown:
         heading = f"A difference in test error was shown in {_of(len(shown), rows)}, {_correction(rows)}"
@@ -130,54 +147,42 @@ def findings_of_contrasts(
         yield Finding(heading)
 
 
+def _questions(plan: Plan, rows: Sequence[Any]) -> Finding:
+    """Tell the contrasts that the study asks about first, below their questions."""
+    titles = titles_of(plan)
+    asked = asked_rows(plan, rows)
+    texts = {question: "; ".join(grid_text(question_grid({"": own}, titles))) for question, own in asked.items()}
+    items = (f"{question}{'' if question.endswith('?') else ':'} {text}" for question, text in texts.items())
+    heading = "Test error of the first minus that of the second, mean in points, negative where the first is better"
+    grid = question_grid(asked, titles)
+    return Finding(heading, tuple(items), "; ".join(meanings(grid)), grid=grid)
+
+
 def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]:
-    """Tell many contrasts: how many came out in which way, and the same in a line for each family."""
-    counts = {name: len(_kept(rows, outcome)) for name, outcome in _OUTCOMES.items()}
+    """Tell many contrasts: how many came out in which way, and the same in a line for each family.
+
+    A study with questions has told those that it asks about; text output then leaves the families out.
+    """
+    counts = {name: len(kept(rows, outcome)) for name, outcome in OUTCOMES.items()}
     differ = counts["higher"] + counts["lower"]
     parts = [f"{len(rows)} contrasts: a difference in test error was shown in {differ or 'none'}"]
-    parts += [f"{_IN_ALL.get(name, name)} in {counts[name]}" for name in list(_OUTCOMES)[2:] if counts[name]]
-    parts += _too_few(rows)
-    heading = f"{', '.join(parts)}; by family (higher: the first errs more; means in points)"
+    parts += [f"{_IN_ALL.get(name, name)} in {counts[name]}" for name in list(OUTCOMES)[2:] if counts[name]]
+    heading = ", ".join([*parts, *too_few(rows)])
+    if not plan.study.questions:
+        heading += "; by family (higher: the first errs more; means in points)"
+    titles = titles_of(plan)
     families = {name: [row for row in rows if row.family == name] for name in dict.fromkeys(row.family for row in rows)}
     lines = [f"{family_title(plan, name)}{post_hoc_share(own)}: {outcomes(own)}" for name, own in families.items()]
-    several = len({row.experiment for row in rows}) > 1
-    titles = titles_of(plan) if several else {}
-    behind = tuple(_one_by_one(own, titles) for own in families.values())
-    yield replace(_listed(heading, lines, "families", MOST_FAMILIES, where), behind=behind[:MOST_FAMILIES])
+    found = _listed(heading, lines, "families", MOST_FAMILIES, where)
+    if plan.study.questions:
+        found = Finding(heading, more=f"{len(families)} families {where}")
+    yield replace(found, all_items=tuple(lines), behind=tuple(family_grid(own, titles) for own in families.values()))
     corrected = _correction(rows)
-    if zero := sum(excludes_zero(row) for row in _kept(rows, _is_open)):
+    if zero := sum(excludes_zero(row) for row in kept(rows, is_open)):
         corrected += f", which leaves {zero} undecided though their interval leaves out zero"
     if late := sum(row.post_hoc for row in rows):
         corrected += f"; {late} {'is' if late == 1 else 'are'} {POST_HOC}: declared when the errors of both were known"
     yield Finding(f"The contrasts are {corrected}")
-
-
-def outcomes(rows: Sequence[Any]) -> str:
-    """Count what became of the error of the first in rows of `compare`: "higher in 2 (+0.52 to +3.39), ..."."""
-    told = []
-    for name, outcome in _OUTCOMES.items():
-        found = _kept(rows, outcome)
-        means = _means(found) if name in ("higher", "lower") and found else ""
-        told += [f"{name} in {len(found)}{means}"] * bool(found)
-    return ", ".join([*told, *_too_few(rows)])
-
-
-def _one_by_one(rows: Sequence[Any], titles: Mapping[str, str]) -> list[str]:
-    """Name the contrasts of a family, a line per outcome: "higher: A against B (MNIST +0.74, smallNORB +5.05); ...".
-
-    titles: of the experiments; empty where there is one.
-    """
-    lines = []
-    groups = {name: _kept(rows, outcome) for name, outcome in _OUTCOMES.items()}
-    groups["too few seeds"] = [row for row in rows if row.n < FEWEST]
-    for name, found in groups.items():
-        named: dict[str, list[str]] = {}
-        for row in found:
-            mean = number(row.mean, digits_for(row.mean)) if name in ("higher", "lower") else ""
-            named.setdefault(row.contrast, []).append(f"{titles.get(row.experiment, '')} {mean}".strip())
-        texts = [f"{text} ({', '.join(where)})" if any(where) else text for text, where in named.items()]
-        lines += [f"{name}: {'; '.join(texts)}"] * bool(texts)
-    return lines
 
 
 def post_hoc_share(rows: Sequence[Any]) -> str:
@@ -186,43 +191,11 @@ def post_hoc_share(rows: Sequence[Any]) -> str:
     return "" if not late else f" ({POST_HOC})" if late == len(rows) else f" ({late} of {len(rows)} {POST_HOC})"
 
 
-def _too_few(rows: Sequence[Any]) -> list[str]:
-    count = sum(row.n < FEWEST for row in rows)
-    return [f"too few seeds in {count}"] if count else []
-
-
-def _kept(rows: Sequence[Any], outcome: Callable[[Any], bool]) -> list[Any]:
-    return [row for row in rows if row.n >= FEWEST and outcome(row)]
-
-
-def _at_chance(row: Any) -> bool:
-    return bool(row.at_chance)
-
-
-def _is_open(row: Any) -> bool:
-    return not (row.at_chance or is_shown(row) or is_same(row))
-
-
-_OUTCOMES: dict[str, Callable[[Any], bool]] = {  # what became of a contrast with enough seeds: one of these
-    "higher": lambda row: is_shown(row) and row.mean > 0,
-    "lower": lambda row: is_shown(row) and row.mean < 0,
-    "the same within a tenth": lambda row: is_same(row) and not is_identical(row),
-    "identical": lambda row: is_identical(row) and not row.at_chance,
-    "undecided": lambda row: _is_open(row) and not is_identical(row),
-    "at chance in some seeds": _at_chance,
-}
 _IN_ALL = {  # what it is called beside "a difference in test error was shown"
     "the same within a tenth": "the same error within a tenth",
     "identical": "identical errors",
     "at chance in some seeds": "a network at chance in some seeds",
 }
-
-
-def _means(rows: Sequence[Any]) -> str:
-    """Return the mean differences, from the smallest to the largest."""
-    low, high = (of(rows, key=lambda row: abs(row.mean)).mean for of in (min, max))
-    ends = (number(mean, digits_for(mean)) for mean in (low, high))
-    return f" ({' to '.join(dict.fromkeys(ends))})"
 
 
 def scope(plan: Plan, runs: pd.DataFrame) -> str:

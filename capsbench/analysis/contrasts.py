@@ -19,6 +19,7 @@ from capsbench.study import Contrast, Plan
 
 SIGNIFICANT = 0.05  # of an adjusted p value
 POST_HOC = "post hoc"
+MARK_POST_HOC = "‡"
 _UNMATCHED = "unmatched"
 _ENDS = {
     "diverged": "diverged", "failed": "failed", "running": "is still running", "missing": "is missing",
@@ -27,7 +28,7 @@ _ENDS = {
 }  # fmt: skip
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 COLUMNS = [
-    "family", "experiment", "data_set", "contrast", "a", "b", "n", "planned", "dropped", "mean", "std", "low", "high",
+    "family", "experiment", "data_set", "contrast", "a", "b", "n", "planned", "dropped", "error_a", "error_b", "mean", "std", "low", "high",
     "p_better", "p", "p_holm", "margin", "p_same", "tests", "differences", "shows", "unofficial", "stuck", "at_chance",
     "post_hoc",
 ]  # fmt: skip
@@ -36,8 +37,8 @@ COLUMNS = [
 def compare(contrasts: Sequence[Contrast], runs: pd.DataFrame) -> pd.DataFrame:
     """Return a row per contrast: the test error of `a` minus that of `b` in points of %, over the seeds that have both.
 
-    n of planned seeds; dropped: the seeds without a difference, with the reason and the variant; mean, std, low and
-    high: of the differences, with the 95 % t interval of their mean; p_better: the probability that in a fresh pair of
+    n of planned seeds; dropped: the seeds without a difference, with the reason and the variant; error_a, error_b: the
+    mean errors of both over the n seeds; mean, std, low and high: of the differences, with the 95 % t interval of their mean; p_better: the probability that in a fresh pair of
     runs the error of `a` is below that of `b`; p: of the paired t test; p_holm: adjusted within the family, for its
     `tests` contrasts that have a p; margin: within how many points the two count as the same, a tenth of the mean error
     of `b`; p_same: that they do, see `p_of_same`, adjusted in the same way; differences: by seed; shows: a sentence;
@@ -259,6 +260,7 @@ def _row(contrast: Contrast, runs: pd.DataFrame) -> dict[str, Any]:
         "contrast": contrast.name or label_of(*labels), "a": contrast.a, "b": contrast.b,
         "n": summary.n, "planned": len(seeds),
         "dropped": "; ".join(f"{why} in {n} seed{'s' * (n > 1)}" for why, n in dropped.items()),
+        "error_a": summarise(first).mean, "error_b": summarise(second).mean,
         "mean": summary.mean, "std": summary.std, "low": summary.low, "high": summary.high,
         "p_better": summary.better, "p": summary.p, "summary": summary,
         "margin": summarise(second).mean / TENTH, "p_same": p_of_same(first, second),

@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 
 from capsbench.analysis.cells import Cell
-from capsbench.analysis.conclusion import outcomes, post_hoc_share
+from capsbench.analysis.conclusion import post_hoc_share
 from capsbench.analysis.contrasts import (
     POST_HOC,
     at_chance_text,
@@ -28,6 +28,7 @@ from capsbench.analysis.contrasts import (
     titles_of,
 )
 from capsbench.analysis.curves import Curves, curves_of
+from capsbench.analysis.outcomes import outcomes
 from capsbench.analysis.plots.style import PIXELS_PER_INCH, WIDTH
 from capsbench.analysis.published_values import Published
 from capsbench.analysis.statistics import FEWEST, summarise
@@ -134,13 +135,18 @@ def results_tables(cells: Sequence[Cell]) -> list[Sheet]:
     return sheets
 
 
-def contrasts_tables(plan: Plan, found: pd.DataFrame) -> list[Sheet]:
-    """Return a table per family with a row per contrast, from `compare`: its name, the difference, what it shows."""
-    columns = ["contrast", "difference (points)", "error of the first", "P(better)", "p (Holm)", "p (same)", "n"]
+def contrasts_tables(plan: Plan, found: pd.DataFrame, cells: Sequence[Cell]) -> list[Sheet]:
+    """Return a table per family with a row per contrast, from `compare`: its name, the difference, what it shows.
+
+    The errors of both lead to their cells.
+    """
+    shows = ["contrast", "difference (points)", "error of the first"]
+    columns = [*shows, "first (%)", "second (%)", "P(better)", "p (Holm)", "p (same)", "n"]
+    places = {(cell.experiment, cell.variant): anchor(place) for place, cell in enumerate(cells)}
     titles = titles_of(plan)
     sheets = []
     for family, own in found.groupby("family", sort=False):
-        rows = [_contrast(row, titles[row.experiment]) for row in own.itertuples()]
+        rows = [_contrast(row, titles[row.experiment], places) for row in own.itertuples()]
         shown = columns[:-1] if (own["n"] == own["planned"]).all() else columns
         told = outcomes(list(own.itertuples()))
         heading = family_title(plan, str(family)) + post_hoc_share(list(own.itertuples()))
@@ -256,11 +262,18 @@ def _difference(mean: float, low: float, high: float) -> Field:
     return Field(number(mean, digits_for(low, high)), mean, below=interval_of_difference(low, high))
 
 
-def _contrast(row: Any, title: str) -> list[Field]:
+def _contrast(row: Any, title: str, places: Mapping[tuple[str, str], str]) -> list[Field]:
+    sides = ((row.a, row.error_a), (row.b, row.error_b))
     return [
         Field(row.contrast, below=f"{title}; {POST_HOC}" if row.post_hoc else title),
         _difference(row.mean, row.low, row.high),
         _shown(row),
+        *(
+            Field(
+                MISSING if math.isnan(error) else f"{error:.2f}", error, link=places.get((row.experiment, variant), "")
+            )
+            for variant, error in sides
+        ),
         Field(probability_text(row.p_better), row.p_better),
         *(Field(MISSING if math.isnan(p) else p_value(p), p) for p in (row.p_holm, row.p_same)),
         Field(f"{row.n} of {row.planned}", row.n),

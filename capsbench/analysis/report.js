@@ -32,6 +32,22 @@ const sortBy = (table, column) => {
   table.tBodies[0].append(...rows);
 };
 
+// The pieces of text in a row, apart from one another, behind a heading.
+const textOf = (row, heading) => {
+  const pieces = [heading];
+  const walker = document.createTreeWalker(row, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) pieces.push(walker.currentNode.data);
+  return pieces.join(" ");
+};
+
+// Whether a word of the text starts with what was typed: "em" finds "EM routing" and no "systems".
+const startsIn = (text, typed) => {
+  for (let at = text.indexOf(typed); at >= 0; at = text.indexOf(typed, at + 1)) {
+    if (at === 0 || !/[\p{L}\p{N}]/u.test(text[at - 1]) || !/[\p{L}\p{N}]/u.test(typed[0])) return true;
+  }
+  return false;
+};
+
 // One filter for the tables of a group: a row is searched together with the heading of its table.
 const addFilter = (group) => {
   const rows = [...group.querySelectorAll("table.data tbody tr")];
@@ -51,9 +67,8 @@ const addFilter = (group) => {
     const words = input.value.toLowerCase().replaceAll("−", "-").split(/\s+/).filter(Boolean);
     for (const row of rows) {
       const heading = row.closest(".sheet").querySelector("summary, h4")?.firstChild.textContent ?? "";
-      const shown = [heading, ...[...row.cells].map((cell) => `${cell.innerText} ${cell.textContent}`)].join(" ");
-      const text = shown.toLowerCase().replaceAll("−", "-");
-      row.hidden = !words.every((word) => text.includes(word));
+      const text = textOf(row, heading).toLowerCase().replaceAll("−", "-");
+      row.hidden = !words.every((word) => startsIn(text, word));
     }
     for (const sheet of sheets) {
       sheet.hidden = [...sheet.querySelectorAll("tbody tr")].every((row) => row.hidden);

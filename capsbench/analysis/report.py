@@ -26,7 +26,7 @@ from capsbench.study import Plan
 
 MOST_BYTES = 4_500_000  # what goes through most mail servers, and opens soon on a telephone
 _LETTERS = 12  # of a sha256 on the page
-_ON_THE_PAGE = ("contrasts",)  # tables that the page has in a form of its own
+_ON_THE_PAGE = ("questions", "contrasts")  # tables that the page has in a form of its own
 
 
 def write_report(
@@ -58,10 +58,11 @@ def write_report(
         "study": plan.study,
         "scope": scope(plan, runs),
         "findings": findings(plan, runs, measures, correct),
+        "questions": bool(plan.study.questions),
         "coverage": _coverage(found, runs),
         "results": sheets,
         "seeds": in_words(plan, runs),
-        "contrasts": contrasts_tables(plan, compared),
+        "contrasts": contrasts_tables(plan, compared, found),
         "below_contrasts": contrasts_notes(plan, compared) if len(compared) else [],
         "tables": [
             (table, sheets_of(table, found))

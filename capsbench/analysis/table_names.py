@@ -11,15 +11,15 @@ MEASURED = "protocol-"  # of the names of protocols' tables: a protocol may be c
 def table_names(plan: Plan) -> list[str]:
     """Return the names of the tables that a study gets, before anything has run.
 
-    Those that the study names and its own ones; if it names none, all that have something to show. Contrasts, which a
-    study switches off with `contrasts: {}`, are always among them, and so are those of protocols.
+    Those that the study names and its own ones; if it names none, all that have something to show. Questions and
+    contrasts, which a study switches off with `contrasts: {}`, are always among them, and so are those of protocols.
     """
     asked = plan.study.tables
     own = [table for table in asked or [] if isinstance(table, OwnTable)]
     named = [table for table in asked or [] if isinstance(table, str)]
     chosen = bool(named) or asked == []
-    contrasts = ["contrasts"] if plan.contrasts else []
-    names = [*named, *(name for name in contrasts if name not in named)] if chosen else _with_something_to_show(plan)
+    compared = ["questions"] * bool(plan.study.questions) + ["contrasts"] * bool(plan.contrasts)
+    names = [*named, *(name for name in compared if name not in named)] if chosen else _with_something_to_show(plan)
     return [*names, *_measured_names(plan), *(table.name for table in own)]
 
 
@@ -46,6 +46,7 @@ def _with_something_to_show(plan: Plan) -> list[str]:
     there = {
         **dict.fromkeys(plan.tables, True),
         "claims": any(is_side(run, value, side) for run, value in values for side in sides),
+        "questions": bool(plan.study.questions),
         "contrasts": bool(plan.contrasts),
         "test_items": True,
         "routings": any(chosen_routing(run) is not None for run in runs),

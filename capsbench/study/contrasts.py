@@ -139,6 +139,25 @@ def expand_contrasts(
     return tuple(found)
 
 
+def check_questions(
+    path: Path, questions: Mapping[str, Mapping[str, Sequence[str]]], contrasts: Sequence[Contrast]
+) -> None:
+    """Refuse a row below a question whose contrasts the study does not name, or which has two for one experiment.
+
+    Raises InputError.
+    """
+    names = list(dict.fromkeys(contrast.name for contrast in contrasts if contrast.name))
+    for question, rows in questions.items():
+        for row, answers in rows.items():
+            where = f"questions.{question}.{row}"
+            for name in answers:
+                if name not in names:
+                    refuse(path, where, no_such("name of a contrast", name, names or ["none"]))
+            own = [contrast.experiment for contrast in contrasts if contrast.name in answers]
+            if twice := [name for name in own if own.count(name) > 1]:
+                refuse(path, where, f"there are several contrasts of experiment '{twice[0]}'; a row has one of each")
+
+
 def _grids(
     bases: Mapping[str, Sequence[str]], variants: Mapping[str, _Variant], trained: Mapping[str, Mapping[str, None]]
 ) -> Iterator[_Grid]:

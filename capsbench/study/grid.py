@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from capsbench.registry import MODELS, PROTOCOLS, ROUTINGS, Options, no_such
-from capsbench.study.contrasts import Contrast, expand_contrasts
+from capsbench.study.contrasts import Contrast, check_questions, expand_contrasts
 from capsbench.study.data_sets import Table, catalogue
 from capsbench.study.files import check, read_yaml, refuse
 from capsbench.study.plots import plots_of
@@ -93,6 +93,7 @@ def load_plan(path: Path) -> Plan:
             refuse(path, f"experiments.{experiment}", f"variant '{shown}' has a name of {len(variant)} letters")
     bases = {name: experiment.variants or list(study.variants) for name, experiment in study.experiments.items()}
     contrasts = expand_contrasts(path, study.contrasts, bases, study.variants, runs)
+    check_questions(path, study.questions, contrasts)
     _check_beside(path, study, runs)
     families = [contrast.family for contrast in contrasts]
     check_own_tables(path, study.tables or [], [run.variant for run in runs], list(study.experiments), families)

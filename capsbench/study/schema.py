@@ -49,6 +49,7 @@ def _is_plot(name: str) -> str:
     return name
 
 
+Answers = Annotated[dict[str, Annotated[list[str], Field(min_length=1)]], Field(min_length=1)]
 PlotName = Annotated[str, AfterValidator(_is_plot)]
 
 
@@ -155,6 +156,9 @@ class Study(Strict):
     )
     contrasts: dict[Name, Family] | None = Field(
         None, description="family -> pairs of variants to compare at equal seeds; null: each axis of each grid"
+    )
+    questions: dict[str, Answers] = Field(
+        {}, description="what the report says first: question -> row -> names of contrasts, one per experiment"
     )
     tables: list[AnyTable] | None = Field(None, description="names, and own ones; without names: all that have content")
     plots: list[PlotName] = Field(

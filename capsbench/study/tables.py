@@ -11,7 +11,7 @@ from capsbench.registry import no_such
 from capsbench.study.data_sets import Table
 from capsbench.study.files import refuse
 
-BuiltIn = Literal[Table, "claims", "contrasts", "test_items", "routings", "cost", "summary", "coverage"]
+BuiltIn = Literal[Table, "claims", "questions", "contrasts", "test_items", "routings", "cost", "summary", "coverage"]
 BUILT_IN: tuple[str, ...] = get_args(BuiltIn)
 # columns of a user's own table that are no experiment
 FIELDS = (

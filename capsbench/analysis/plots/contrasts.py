@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from capsbench.analysis.contrasts import (
+    MARK_POST_HOC,
     POST_HOC,
     compare,
     contrasts_of_begun,
@@ -42,7 +43,6 @@ from capsbench.analysis.plots.style import INK, PAGE, QUIET, styled
 from capsbench.study import Plan
 
 MANY = 25  # contrasts, which below one another would be a strip longer than a page
-MARK_POST_HOC = "‡"
 _SCALE = " Scales are linear as far as the median band goes, and logarithmic beyond."
 _MOST_BESIDE = 4  # panels
 _TITLE = 15.0  # letters in an inch

@@ -18,6 +18,7 @@ from capsbench.analysis.contrasts import (
     p_value,
     titles_of,
 )
+from capsbench.analysis.outcomes import SAME, outcome_of
 from capsbench.analysis.tables.model import Grid, Row, Table, file_names
 from capsbench.analysis.tables.text import MISSING, precision_lines, probability_text
 from capsbench.study import Contrast, Plan
@@ -25,7 +26,18 @@ from capsbench.study import Contrast, Plan
 NAME = "contrasts"
 _MOST_NAMES = 2  # in a note; more are counted
 SHOWS = "what it shows"
-_COLUMNS = ("contrast", "difference, 95 % interval", "P(better)", "p (Holm)", "p (same)", "n", SHOWS)
+_IS = {SAME: "the same", "undecided": MISSING, "at chance in some seeds": "at chance"}
+_COLUMNS = (
+    "contrast",
+    "errors",
+    "difference, 95 % interval",
+    "first is",
+    "P(better)",
+    "p (Holm)",
+    "p (same)",
+    "n",
+    SHOWS,
+)
 
 
 def contrasts_table(plan: Plan, runs: pd.DataFrame) -> Table:
@@ -38,9 +50,9 @@ def contrasts_table(plan: Plan, runs: pd.DataFrame) -> Table:
     contrasts = contrasts_of_begun(plan, runs)
     table = compare(contrasts, runs)
     return Table(
-        NAME, "Differences in test error at equal seeds", contrasts_caption(plan),
+        NAME, "Differences in test error at equal seeds (points), negative where the first is better", contrasts_caption(plan),
         contrast_grids(plan, contrasts, table), tuple(contrasts_notes(plan, table)), _numbers(table),
-        left_out=(SHOWS,),
+        left_out=(SHOWS,) if table["dropped"].any() or table["at_chance"].any() else ("n", SHOWS),
     )  # fmt: skip
 
 
@@ -59,20 +71,34 @@ def contrast_grids(plan: Plan, contrasts: Sequence[Contrast], table: pd.DataFram
 def _row(row: Any, title: str) -> Row:
     numbers = f"{_mean(row)} {_interval(row)}" if not math.isnan(row.low) else _mean(row)
     name = (f"{title}: " if title else "") + row.contrast + (f" ({POST_HOC})" if row.post_hoc else "")
+    word = outcome_of(row)
     count = f"{row.n} of {row.planned}" + (f", {row.at_chance} at chance" if row.at_chance else "")
-    return Row((name, numbers, probability_text(row.p_better), _p(row.p_holm), _p(row.p_same), count, row.shows))
+    errors = f"{row.error_a:.2f} − {row.error_b:.2f}" if row.n else MISSING
+    return Row(
+        (
+            name,
+            errors,
+            numbers,
+            _IS.get(word, word),
+            probability_text(row.p_better),
+            _p(row.p_holm),
+            _p(row.p_same),
+            count,
+            row.shows,
+        )
+    )
 
 
 def contrasts_caption(plan: Plan) -> str:
     """Say what the table shows and how to read it, in one paragraph."""
     return (
         f"Study '{plan.study.name}'. Differences in test error at equal seeds, the first variant minus the second, in "
-        "points of %: negative where the first is better. Mean over the seeds and the 95 % t interval of that mean. "
-        "P(better): the probability, by the t distribution, that in a fresh pair of runs the error of the first is "
+        "points of %: negative where the first is better, beside the mean errors of both in %. Mean over the seeds and the 95 % t interval of that mean. "
+        "First is: what its error was shown to be, see p. P(better): the probability, by the t distribution, that in a fresh pair of runs the error of the first is "
         "below that of the second. p: paired t test, two-sided; p (Holm): adjusted for the contrasts of the family "
         "that have a p, so that a family of one is not corrected, and no family for the others. p (same): of two "
         "one-sided paired t tests that the first's error lies within a tenth of the second's, adjusted likewise. A "
-        "contrast with a run at chance shows neither. n: seeds with a result of both variants, out of the planned "
+        "contrast with a run at chance shows neither. n, left out in print where none is missing: seeds with a result of both variants, out of the planned "
         f"seeds. Intervals are not adjusted, and they are about seeds: {not_in_intervals(plan)}."
     )
 

@@ -19,6 +19,7 @@ from capsbench.analysis.tables.overview import coverage_table, summary_table
 from capsbench.analysis.tables.own import own_table
 from capsbench.analysis.tables.pairs import pair_table
 from capsbench.analysis.tables.paper import hinton_table1, natural_images, sabour_table1
+from capsbench.analysis.tables.questions import questions_table
 from capsbench.analysis.tables.source import Source, gather
 from capsbench.analysis.tables.test_items import test_items_table
 from capsbench.run.folder import write_whole
@@ -32,6 +33,7 @@ _MADE: dict[str, Callable[[Source], Table]] = {
     "hinton-table2": lambda source: pair_table("hinton-table2", source),
     "natural-images": natural_images,
     "claims": claims_table,
+    "questions": questions_table,
     "contrasts": lambda source: contrasts_table(source.plan, source.runs),
     "test_items": test_items_table,
     "routings": routings_table,

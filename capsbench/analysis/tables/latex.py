@@ -15,7 +15,7 @@ _SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
     "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$",
     "†": r"$\dagger$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}",
-    "−": "$-$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "|": r"$|$",
+    "−": "$-$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "≈": r"$\approx$", "|": r"$|$",
     "µ": r"$\mu$", "→": r"$\to$", "²": "$^2$", "√": r"$\sqrt{}$", "°": r"$^\circ$", "…": r"\dots{}", '"': "''",
     "\u00a0": "~", "“": "``", "”": "''", "’": "'", "–": "--",
 }  # fmt: skip
@@ -39,7 +39,10 @@ def latex(table: Table) -> str:
     environment = "table" if single else "table*"
     lines = [_PREAMBLE]
     for n, parts in enumerate(floats):
-        lines += [rf"\begin{{{environment}}}[tbp]", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"]
+        lines += [
+            rf"\begin{{{environment}}}[tbp]",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}\setlength{\belowcaptionskip}{4pt}",
+        ]
         title = escape(table.title if n == 0 else f"{table.title} (continued)")
         lines += [r"\addtocounter{table}{-1}"] if n else []
         lines += [rf"\caption{{{title}}}", *([rf"\label{{tab:{table.name}}}"] if n == 0 else [])]

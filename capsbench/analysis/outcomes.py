@@ -1,0 +1,218 @@
+"""What became of contrasts: counted in words, and as a grid with a row per contrast and a column per data set."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from capsbench.analysis.contrasts import (
+    MARK_POST_HOC,
+    POST_HOC,
+    SIGNIFICANT,
+    count_in_words,
+    digits_for,
+    interval_of_difference,
+    is_identical,
+    is_same,
+    is_shown,
+    number,
+)
+from capsbench.analysis.statistics import FEWEST, holm
+from capsbench.study import Plan
+
+MARK_WIDER = "†"  # shown in its family, but not among all contrasts of its question
+SAME = "the same within a tenth"
+TOO_FEW = "too few seeds"
+
+
+def at_chance(row: Any) -> bool:
+    """Tell whether a side of a row of `compare` stayed at chance in any seed."""
+    return bool(row.at_chance)
+
+
+def is_open(row: Any) -> bool:
+    """Tell whether a row of `compare` shows neither a difference nor the same error, of networks that learn."""
+    return not (row.at_chance or is_shown(row) or is_same(row))
+
+
+OUTCOMES: dict[str, Callable[[Any], bool]] = {  # what became of a contrast with enough seeds: one of these
+    "higher": lambda row: is_shown(row) and row.mean > 0,
+    "lower": lambda row: is_shown(row) and row.mean < 0,
+    SAME: lambda row: is_same(row) and not is_identical(row),
+    "identical": lambda row: is_identical(row) and not row.at_chance,
+    "undecided": lambda row: is_open(row) and not is_identical(row),
+    "at chance in some seeds": at_chance,
+}
+_KINDS = {"higher": "worse", "lower": "better", SAME: "same", "identical": "same"}
+
+
+def kept(rows: Sequence[Any], outcome: Callable[[Any], bool]) -> list[Any]:
+    """Return the rows of `compare` with enough seeds and this outcome."""
+    return [row for row in rows if row.n >= FEWEST and outcome(row)]
+
+
+def outcome_of(row: Any) -> str:
+    """Name what became of the error of the first: one of `OUTCOMES`, or that there are too few seeds."""
+    if row.n < FEWEST:
+        return TOO_FEW
+    return next(name for name, outcome in OUTCOMES.items() if outcome(row))
+
+
+def outcomes(rows: Sequence[Any]) -> str:
+    """Count what became of the error of the first in rows of `compare`: "higher in 2 (+0.52 to +3.39), ..."."""
+    told = []
+    for name, outcome in OUTCOMES.items():
+        found = kept(rows, outcome)
+        means = _means(found) if name in ("higher", "lower") and found else ""
+        told += [f"{name} in {len(found)}{means}"] * bool(found)
+    return ", ".join([*told, *too_few(rows)])
+
+
+def too_few(rows: Sequence[Any]) -> list[str]:
+    """Count the rows with too few seeds; empty where none has."""
+    count = sum(row.n < FEWEST for row in rows)
+    return [f"{TOO_FEW} in {count}"] if count else []
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a contrast on one data set.
+
+    word: one of `OUTCOMES`, or that there are too few seeds. mean: the difference; empty without a seed. interval: of
+    it; empty where there is none. marks: see `MARK_POST_HOC` and `MARK_WIDER`. errors: of the first and of the second,
+    in %. seeds: with a result of both.
+    """
+
+    word: str
+    mean: str
+    interval: str
+    marks: str
+    errors: str
+    seeds: int
+
+    @property
+    def kind(self) -> str:
+        """How the page shows it."""
+        return _KINDS.get(self.word, "undecided")
+
+    @property
+    def text(self) -> str:
+        """The difference where something was shown, otherwise the word."""
+        shown = {"higher": self.mean, "lower": self.mean, SAME: f"≈ {self.mean}"}
+        return shown.get(self.word, self.word) + self.marks
+
+    @property
+    def more(self) -> str:
+        """The interval and the seeds."""
+        seeds = f"{count_in_words(self.seeds)} seed{'s' * (self.seeds != 1)}"
+        return f"95 % interval {self.interval}, {seeds}" if self.interval else seeds
+
+
+@dataclass(frozen=True)
+class OutcomeGrid:
+    """Contrasts and what became of them on each data set. A row with a heading alone begins a part.
+
+    columns: the data sets. rows: a name with an outcome per column, None where there is no such contrast.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Outcome | None, ...]], ...]
+
+    def has(self, mark: str) -> bool:
+        """Tell whether an outcome has this mark."""
+        return any(mark in found.text for _, row in self.rows for found in row if found)
+
+
+Rows = Mapping[str, Sequence[Any]]  # what is compared -> rows of `compare`, of different experiments
+
+
+def by_name(rows: Sequence[Any]) -> Rows:
+    """Put rows of `compare` with the same name together."""
+    return {name: [row for row in rows if row.contrast == name] for name in dict.fromkeys(row.contrast for row in rows)}
+
+
+def family_grid(rows: Sequence[Any], titles: Mapping[str, str]) -> OutcomeGrid:
+    """Put the contrasts of a family side by side: those of the same name make a row.
+
+    titles: of the experiments, in the order of the columns.
+    """
+    return _grid([("", by_name(rows), lambda row: "")], titles)
+
+
+def asked_rows(plan: Plan, rows: Sequence[Any]) -> dict[str, Rows]:
+    """Return the questions of a study, with the rows of `compare` that answer each."""
+    return {
+        question: {label: [row for row in rows if row.contrast in names] for label, names in answers.items()}
+        for question, answers in plan.study.questions.items()
+    }
+
+
+def question_grid(questions: Mapping[str, Rows], titles: Mapping[str, str]) -> OutcomeGrid:
+    """Put the contrasts that answer questions side by side, below their questions.
+
+    A question may draw on several families. What is shown in its own family, but not after Holm's correction over all
+    contrasts of the question, is marked.
+    """
+    parts = []
+    for question, rows in questions.items():
+        own = [row for found in rows.values() for row in found]
+        adjusted = dict(zip(map(id, own), holm([row.p for row in own]), strict=True))
+        parts.append(
+            (question, rows, lambda row, p=adjusted: MARK_WIDER * (is_shown(row) and p[id(row)] >= SIGNIFICANT))
+        )
+    return _grid(parts, titles)
+
+
+def _grid(parts: Sequence[tuple[str, Rows, Callable[[Any], str]]], titles: Mapping[str, str]) -> OutcomeGrid:
+    there = {row.experiment for _, rows, _ in parts for found in rows.values() for row in found}
+    experiments = [name for name in titles if name in there]
+    lines: list[tuple[str, tuple[Outcome | None, ...]]] = []
+    for heading, rows, mark in parts:
+        lines += [(heading, ())] * bool(heading)
+        for name, found in rows.items():
+            cells = {row.experiment: _outcome(row, mark(row)) for row in found}
+            lines.append((name, tuple(cells.get(experiment) for experiment in experiments)))
+    return OutcomeGrid(tuple(titles[name] for name in experiments), tuple(lines))
+
+
+def meanings(grid: OutcomeGrid) -> list[str]:
+    """Say what the marks in a grid mean."""
+    return [
+        f"{mark}: {meaning}"
+        for mark, meaning in (
+            ("≈", "the same error, within a tenth of the second's"),
+            (MARK_WIDER, "shown in its family, but not after Holm's correction over all contrasts of the question"),
+            (MARK_POST_HOC, f"{POST_HOC}, declared when the errors of both were known"),
+        )
+        if grid.has(mark)
+    ]
+
+
+def grid_text(grid: OutcomeGrid) -> list[str]:
+    """Write the rows of a grid as text: "A against B: MNIST +0.74, smallNORB undecided"."""
+    lines = []
+    for name, found in grid.rows:
+        cells = [f"{column} {cell.text}" for column, cell in zip(grid.columns, found, strict=False) if cell]
+        lines += [f"{name}: {', '.join(cells)}"] * bool(cells)
+    return lines
+
+
+def _outcome(row: Any, mark: str) -> Outcome:
+    return Outcome(
+        outcome_of(row),
+        number(row.mean, digits_for(row.mean)) if row.n else "",
+        interval_of_difference(row.low, row.high) if row.low == row.low else "",  # nan: there is none
+        MARK_POST_HOC * bool(row.post_hoc) + mark,
+        f"{_error(row.error_a)} − {_error(row.error_b)}" if row.n else "",
+        row.n,
+    )
+
+
+def _error(error: float) -> str:
+    return f"{error:.1f}" if error >= 10 else f"{error:.2f}"
+
+
+def _means(rows: Sequence[Any]) -> str:
+    """Return the mean differences, from the smallest to the largest."""
+    low, high = (of(rows, key=lambda row: abs(row.mean)).mean for of in (min, max))
+    ends = (number(mean, digits_for(mean)) for mean in (low, high))
+    return f" ({' to '.join(dict.fromkeys(ends))})"
