@@ -6,7 +6,7 @@ their verdicts. The order is that of the study, which asks its largest question 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,10 +39,8 @@ from capsbench.analysis.outcomes import (
     asked_rows,
     at_chance,
     family_grid,
-    grid_text,
     is_open,
     kept,
-    meanings,
     outcomes,
     question_grid,
     too_few,
@@ -151,11 +149,11 @@ def _questions(plan: Plan, rows: Sequence[Any]) -> Finding:
     """Tell the contrasts that the study asks about first, below their questions."""
     titles = titles_of(plan)
     asked = asked_rows(plan, rows)
-    texts = {question: "; ".join(grid_text(question_grid({"": own}, titles))) for question, own in asked.items()}
+    texts = {question: "; ".join(question_grid({question: own}, titles).texts()) for question, own in asked.items()}
     items = (f"{question}{'' if question.endswith('?') else ':'} {text}" for question, text in texts.items())
     heading = "Test error of the first minus that of the second, mean in points, negative where the first is better"
     grid = question_grid(asked, titles)
-    return Finding(heading, tuple(items), "; ".join(meanings(grid)), grid=grid)
+    return Finding(heading, tuple(items), "; ".join(grid.meanings()), grid=grid)
 
 
 def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]:

@@ -28,24 +28,24 @@ _ENDS = {
 }  # fmt: skip
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 COLUMNS = [
-    "family", "experiment", "data_set", "contrast", "a", "b", "n", "planned", "dropped", "error_a", "error_b", "mean", "std", "low", "high",
-    "p_better", "p", "p_holm", "margin", "p_same", "tests", "differences", "shows", "unofficial", "stuck", "at_chance",
-    "post_hoc",
+    "family", "experiment", "data_set", "contrast", "a", "b", "n", "planned", "dropped", "error_a", "error_b", "mean",
+    "std", "low", "high", "p_better", "p", "p_holm", "margin", "p_same", "tests", "differences", "shows", "unofficial",
+    "stuck", "at_chance", "post_hoc",
 ]  # fmt: skip
 
 
 def compare(contrasts: Sequence[Contrast], runs: pd.DataFrame) -> pd.DataFrame:
     """Return a row per contrast: the test error of `a` minus that of `b` in points of %, over the seeds that have both.
 
-    n of planned seeds; dropped: the seeds without a difference, with the reason and the variant; error_a, error_b: the
-    mean errors of both over the n seeds; mean, std, low and high: of the differences, with the 95 % t interval of their mean; p_better: the probability that in a fresh pair of
-    runs the error of `a` is below that of `b`; p: of the paired t test; p_holm: adjusted within the family, for its
-    `tests` contrasts that have a p; margin: within how many points the two count as the same, a tenth of the mean error
-    of `b`; p_same: that they do, see `p_of_same`, adjusted in the same way; differences: by seed; shows: a sentence;
-    unofficial: files that are not the official ones; stuck: which variants never left chance in training, and in how
-    many seeds; at_chance: the seeds in which either did. Their errors are in the numbers, but such a difference is not
-    a shown one, see `is_shown`; post_hoc: declared when the errors of both were known. See `summarise_pairs` for where
-    there is no interval and no p.
+    n of planned seeds; dropped: the seeds without a difference, with the reason and the variant; error_a, error_b:
+    the mean errors of both over the n seeds; mean, std, low and high: of the differences, with the 95 % t interval of
+    their mean; p_better: the probability that in a fresh pair of runs the error of `a` is below that of `b`; p: of
+    the paired t test; p_holm: adjusted within the family, for its `tests` contrasts that have a p; margin: within how
+    many points the two count as the same, a tenth of the mean error of `b`; p_same: that they do, see `p_of_same`,
+    adjusted in the same way; differences: by seed; shows: a sentence; unofficial: files that are not the official
+    ones; stuck: which variants never left chance in training, and in how many seeds; at_chance: the seeds in which
+    either did. Their errors are in the numbers, but such a difference is not a shown one, see `is_shown`; post_hoc:
+    declared when the errors of both were known. See `summarise_pairs` for where there is no interval and no p.
 
     Args:
         contrasts: of a plan.

@@ -1,6 +1,6 @@
 """What became of contrasts: counted in words, and as a grid with a row per contrast and a column per data set."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,35 +107,58 @@ class Outcome:
         return f"95 % interval {self.interval}, {seeds}" if self.interval else seeds
 
 
-@dataclass(frozen=True)
-class OutcomeGrid:
-    """Contrasts and what became of them on each data set. A row with a heading alone begins a part.
-
-    columns: the data sets. rows: a name with an outcome per column, None where there is no such contrast.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Outcome | None, ...]], ...]
-
-    def has(self, mark: str) -> bool:
-        """Tell whether an outcome has this mark."""
-        return any(mark in found.text for _, row in self.rows for found in row if found)
-
-
+Line = tuple[str, tuple[Outcome | None, ...]]  # what is compared, and what became of it on each data set
 Rows = Mapping[str, Sequence[Any]]  # what is compared -> rows of `compare`, of different experiments
 
 
-def by_name(rows: Sequence[Any]) -> Rows:
-    """Put rows of `compare` with the same name together."""
-    return {name: [row for row in rows if row.contrast == name] for name in dict.fromkeys(row.contrast for row in rows)}
+@dataclass(frozen=True)
+class OutcomeGrid:
+    """Contrasts and what became of them on each data set; None where there is no such contrast.
+
+    experiments, columns: the data sets, and what they are called. parts: headings, empty where there is none, with the
+    lines below each.
+    """
+
+    experiments: tuple[str, ...]
+    columns: tuple[str, ...]
+    parts: tuple[tuple[str, tuple[Line, ...]], ...]
+
+    @property
+    def lines(self) -> list[Line]:
+        """The lines of all parts."""
+        return [line for _, lines in self.parts for line in lines]
+
+    def meanings(self) -> list[str]:
+        """Say what the marks in it mean."""
+        texts = [found.text for _, cells in self.lines for found in cells if found]
+        return [
+            f"{mark}: {meaning}"
+            for mark, meaning in (
+                ("≈", "the same error, within a tenth of the second's"),
+                (MARK_WIDER, "shown in its family, but not after Holm's correction over all contrasts of the question"),
+                (MARK_POST_HOC, f"{POST_HOC}, declared when the errors of both were known"),
+            )
+            if any(mark in text for text in texts)
+        ]
+
+    def texts(self) -> list[str]:
+        """Write the lines as text: "A against B: MNIST +0.74, smallNORB undecided"."""
+        lines = []
+        for name, found in self.lines:
+            cells = [f"{column} {cell.text}" for column, cell in zip(self.columns, found, strict=True) if cell]
+            lines += [f"{name}: {', '.join(cells)}"] * bool(cells)
+        return lines
 
 
 def family_grid(rows: Sequence[Any], titles: Mapping[str, str]) -> OutcomeGrid:
-    """Put the contrasts of a family side by side: those of the same name make a row.
+    """Put the contrasts of a family side by side: those of the same name make a line.
 
-    titles: of the experiments, in the order of the columns.
+    Args:
+        rows: of `compare`.
+        titles: of the experiments, in the order of the columns.
     """
-    return _grid([("", by_name(rows), lambda row: "")], titles)
+    names = dict.fromkeys(row.contrast for row in rows)
+    return _grid({"": {name: [row for row in rows if row.contrast == name] for name in names}}, titles, set())
 
 
 def asked_rows(plan: Plan, rows: Sequence[Any]) -> dict[str, Rows]:
@@ -146,54 +169,38 @@ def asked_rows(plan: Plan, rows: Sequence[Any]) -> dict[str, Rows]:
     }
 
 
-def question_grid(questions: Mapping[str, Rows], titles: Mapping[str, str]) -> OutcomeGrid:
+def question_grid(asked: Mapping[str, Rows], titles: Mapping[str, str]) -> OutcomeGrid:
     """Put the contrasts that answer questions side by side, below their questions.
 
     A question may draw on several families. What is shown in its own family, but not after Holm's correction over all
     contrasts of the question, is marked.
+
+    Args:
+        asked: from `asked_rows`.
+        titles: of the experiments, in the order of the columns.
     """
-    parts = []
-    for question, rows in questions.items():
+    marked = set()
+    for question, rows in asked.items():
         own = [row for found in rows.values() for row in found]
-        adjusted = dict(zip(map(id, own), holm([row.p for row in own]), strict=True))
-        parts.append(
-            (question, rows, lambda row, p=adjusted: MARK_WIDER * (is_shown(row) and p[id(row)] >= SIGNIFICANT))
-        )
-    return _grid(parts, titles)
+        adjusted = holm([row.p for row in own])
+        lost = [row for row, p in zip(own, adjusted, strict=True) if is_shown(row) and not p < SIGNIFICANT]
+        marked |= {(question, row.Index) for row in lost}
+    return _grid(asked, titles, marked)
 
 
-def _grid(parts: Sequence[tuple[str, Rows, Callable[[Any], str]]], titles: Mapping[str, str]) -> OutcomeGrid:
-    there = {row.experiment for _, rows, _ in parts for found in rows.values() for row in found}
+def _grid(parts: Mapping[str, Rows], titles: Mapping[str, str], marked: Set[tuple[str, Any]]) -> OutcomeGrid:
+    there = {row.experiment for rows in parts.values() for found in rows.values() for row in found}
     experiments = [name for name in titles if name in there]
-    lines: list[tuple[str, tuple[Outcome | None, ...]]] = []
-    for heading, rows, mark in parts:
-        lines += [(heading, ())] * bool(heading)
-        for name, found in rows.items():
-            cells = {row.experiment: _outcome(row, mark(row)) for row in found}
-            lines.append((name, tuple(cells.get(experiment) for experiment in experiments)))
-    return OutcomeGrid(tuple(titles[name] for name in experiments), tuple(lines))
 
+    def line(heading: str, name: str, found: Sequence[Any]) -> Line:
+        cells = {row.experiment: _outcome(row, MARK_WIDER * ((heading, row.Index) in marked)) for row in found}
+        return name, tuple(cells.get(experiment) for experiment in experiments)
 
-def meanings(grid: OutcomeGrid) -> list[str]:
-    """Say what the marks in a grid mean."""
-    return [
-        f"{mark}: {meaning}"
-        for mark, meaning in (
-            ("≈", "the same error, within a tenth of the second's"),
-            (MARK_WIDER, "shown in its family, but not after Holm's correction over all contrasts of the question"),
-            (MARK_POST_HOC, f"{POST_HOC}, declared when the errors of both were known"),
-        )
-        if grid.has(mark)
-    ]
-
-
-def grid_text(grid: OutcomeGrid) -> list[str]:
-    """Write the rows of a grid as text: "A against B: MNIST +0.74, smallNORB undecided"."""
-    lines = []
-    for name, found in grid.rows:
-        cells = [f"{column} {cell.text}" for column, cell in zip(grid.columns, found, strict=False) if cell]
-        lines += [f"{name}: {', '.join(cells)}"] * bool(cells)
-    return lines
+    return OutcomeGrid(
+        tuple(experiments),
+        tuple(titles[name] for name in experiments),
+        tuple((heading, tuple(line(heading, *each) for each in rows.items())) for heading, rows in parts.items()),
+    )
 
 
 def _outcome(row: Any, mark: str) -> Outcome:

@@ -7,6 +7,7 @@ seeds (`kind` seed); one more run (`kind` study) holds tables, plots and report.
 import csv
 import hashlib
 import json
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from capsbench.registry import MODELS, flat_options
 from capsbench.run.folder import RunFolder, whole
 from capsbench.study import Plan, Run
 
-FORMAT = 3  # of what is written: runs of an older format are replaced
+FORMAT = 4  # of what is written: runs of an older format are replaced
 TRAINING = "training/"  # metrics per epoch: MLflow shows them as a section, apart from and below the test results
 AXES = ("routing", "decoder", "loss")  # options for which runs are found that differ in nothing else
 VIEW_PREFIX = "capsbench-"
@@ -29,9 +30,13 @@ _NOT_LOGGED = {"accuracy", "images", "errors"}  # they follow from the error and
 FIRST = "test_error"  # the compare page draws the metric that a run got first
 PARAMETERS = "trained_parameters"
 _DIGEST = 8  # characters, as of MLflow's own digests: longer ones fill the table; the profile has the whole
+_FEWEST = 3  # seeds for an interval
+_MOST_LETTERS = 7000  # of a note: MLflow takes 8,000
+_MOST_CONTRASTS = 15  # in a note
 _FILES = (".csv", ".html", ".md", ".pdf", ".png", ".svg", ".tex", ".yaml")
 _COLUMNS = (
-    "params.`label`", "metrics.`test_error`", "metrics.`test_error_std`", "metrics.`test_error_n`",
+    "params.`label`", "metrics.`test_error`", "metrics.`test_error_low`", "metrics.`test_error_high`",
+    "metrics.`test_error_std`", "metrics.`test_error_n`",
     "params.`routing`", "params.`routing.iterations`", "params.`decoder`", "params.`loss`", "params.`model`",
     "params.`seed`", "tags.`status`",
 )  # fmt: skip
@@ -156,7 +161,10 @@ def seed_note(run: Run, status: str, error: float | None) -> str:
 
 
 def variant_metrics(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each number over seeds, of the test error also `test_error_std` and `test_error_n`."""
+    """Return the mean of each number over seeds; of the test error also spread, count and 95 % t interval of the mean.
+
+    These are `test_error_std`, `test_error_n`, and from three seeds on `test_error_low` and `test_error_high`.
+    """
     found = {}
     for name in sorted({name for numbers in seeds for name in numbers}):
         values = [numbers[name] for numbers in seeds if name in numbers]
@@ -164,7 +172,13 @@ def variant_metrics(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
         if name == "test_error":
             found["test_error_n"] = float(len(values))
             if len(values) > 1:
-                found["test_error_std"] = round(statistics.stdev(values), _DECIMALS)
+                found["test_error_std"] = round(std := statistics.stdev(values), _DECIMALS)
+            if len(values) >= _FEWEST:
+                from scipy.stats import t
+
+                half = t.ppf(0.975, len(values) - 1) * std / math.sqrt(len(values))
+                found["test_error_low"] = round(max(0.0, found[name] - half), _DECIMALS)
+                found["test_error_high"] = round(found[name] + half, _DECIMALS)
     return found
 
 
@@ -195,6 +209,37 @@ def study_note(plan: Plan) -> str:
     ).strip()
 
 
+def answers_note(folder: Path) -> str:
+    """Return what a study shows, from its tables as Markdown: its questions, or its contrasts where they are few.
+
+    Empty where there is neither.
+    """
+    questions, contrasts = ([*_rows(folder / "tables" / f"{name}.csv")] for name in ("questions", "contrasts"))
+    if questions:
+        columns = list(dict.fromkeys(row["data_set"] for row in questions))
+        lines = ["Test error of the first minus that of the second, in points (negative: the first is better):", ""]
+        lines += [f"| | {' | '.join(columns)} |", "|--|" + "--|" * len(columns)]
+        for question in dict.fromkeys(row["question"] for row in questions):
+            lines.append(f"| **{question}** |" + " |" * len(columns))
+            own = [row for row in questions if row["question"] == question]
+            for name in dict.fromkeys(row["row"] for row in own):
+                cells = {row["data_set"]: row["outcome"] for row in own if row["row"] == name}
+                lines.append(f"| {name} | {' | '.join(cells.get(column, '') for column in columns)} |")
+    elif 0 < len(contrasts) <= _MOST_CONTRASTS:
+        lines = [f"- {row['contrast']} ({row['data_set']}): {row['shows']}" for row in contrasts]
+    else:
+        return ""
+    while sum(map(len, lines)) + len(lines) > _MOST_LETTERS:
+        lines.pop()
+    return "\n".join(lines)
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as file:
+            yield from csv.DictReader(file)
+
+
 def study_files(folder: Path) -> dict[str, str]:
     """Return the files that were made of the runs of a study: path below its folder -> SHA-256."""
     found = {}
@@ -211,7 +256,7 @@ def saved_views(plan: Plan) -> dict[str, str]:
     """Return the saved views of MLflow's run table, as tags of the experiment.
 
     The test errors of the variants of each experiment, and for each option of AXES and each group of variants in which
-    it alone differs the search for their seeds.
+    it alone differs the search for them.
     """
     views = []
     for experiment in plan.study.experiments:
@@ -223,9 +268,10 @@ def saved_views(plan: Plan) -> dict[str, str]:
             groups.setdefault(same_but(run, axis), {})[run.variant] = run
         for name, variants in groups.items():
             if len(variants) > 1:
-                first, *others = variants
-                title = f"{name.split('/')[0]}: only {axis} differs ({first} and {len(others)} more)"
-                views.append(_view(f"{axis}-{name.replace('/', '-')}", title, search_for(axis, name)))
+                first, *others = (run.label for run in variants.values())
+                title = f"{name.split('/')[0]}, only {axis} differs: {first} and {len(others)} more"
+                search = search_for(axis, name, "variant")
+                views.append(_view(f"{axis}-{name.replace('/', '-')}", title, search))
     return dict(views)
 
 
@@ -248,9 +294,9 @@ def runs_page(experiment_id: str) -> str:
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
 
 
-def search_for(axis: str, name: str) -> str:
-    """Return the search for the seeds of runs in which one option alone differs; `name` is that of `same_but`."""
-    return f"tags.same_but_{axis} = '{name}' and tags.kind = 'seed'"
+def search_for(axis: str, name: str, kind: str = "seed") -> str:
+    """Return the search for runs of a kind in which one option alone differs; `name` is that of `same_but`."""
+    return f"tags.same_but_{axis} = '{name}' and tags.kind = '{kind}'"
 
 
 def is_view(tag: str) -> bool:

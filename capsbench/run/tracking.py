@@ -300,16 +300,22 @@ def _end_variant(store: Store, run_id: str, seeds: Sequence[_Seed]) -> None:
     if statuses & {"absent", "damaged"}:
         store.client.update_run(run_id, "SCHEDULED")
         return
-    ends = [seed.record["finished"] for seed in seeds if seed.record and "finished" in seed.record]
+    ended = [seed.record for seed in seeds if seed.record and "finished" in seed.record]
     status = "FAILED" if "failed" in statuses else "FINISHED"
-    store.client.set_terminated(run_id, status, milliseconds(max(ends)) if ends else None)
+    end = None
+    if (
+        ended
+    ):  # MLflow shows start and duration: the seeds may be hours apart, so it is that of their trainings together
+        seconds = sum(record.get("seconds", 0.0) for record in ended)
+        end = milliseconds(min(record["started"] for record in ended)) + round(1000 * seconds)
+    store.client.set_terminated(run_id, status, end)
 
 
 def _track_files(store: Store, plan: Plan, found: Sequence[Any]) -> None:
     """Put tables, plots and report into one run of the study, if there are any."""
     name, folder = plan.study.name, store.results / plan.study.name
     files = contents.study_files(folder)
-    note = contents.study_note(plan)
+    note = f"{contents.answers_note(folder)}\n\n{contents.study_note(plan)}".strip()
     signature = _hash([contents.FORMAT, files, note])
     if not files or [entry.data.tags.get("capsbench.contents") for entry in found] == [signature]:
         return

@@ -323,13 +323,30 @@ def test_behind_a_family_the_networks_stand_by_what_came_out(ended):
     plan, runs = ended(text, **ends)
     families = findings(plan, runs)[0]
     assert len(families.items) == len(families.behind) == 1
-    higher, lower, other = families.behind[0]
-    assert higher.startswith("higher: v0 against one (+1.00); v3 against one (+1.00); ")
-    assert lower == "lower: v2 against one (−1.00)"
-    assert other == "undecided: v1 against one"
+    digits = "handwritten digits of scikit-learn"
+    assert families.behind[0].texts()[:4] == [
+        f"v0 against one: {digits} +1.00",
+        f"v1 against one: {digits} undecided",
+        f"v2 against one: {digits} −1.00",
+        f"v3 against one: {digits} +1.00",
+    ]
     assert "v0 against one" not in str(families)
     plan, runs = ended(text, **(ends | {"v0": ["failed"] * 5}))
-    assert findings(plan, runs)[0].behind[0][-1] == "too few seeds: v0 against one"
+    assert findings(plan, runs)[0].behind[0].texts()[0] == f"v0 against one: {digits} too few seeds"
+
+
+def test_a_study_with_questions_answers_them_first(ended):
+    plan, runs = ended(
+        FIVE + "questions:\n  Do iterations help?: {three: [three against one], two: [two against one]}\n",
+        one=STEADY, two=[5.1, 5.0, 5.2, 5.1, 5.0], three=[4.0, 4.2, 4.1, 4.1, 4.0],
+    )  # fmt: skip
+    asked, counted, *_ = findings(plan, runs)
+    digits = "handwritten digits of scikit-learn"
+    assert asked.items == (f"Do iterations help? three: {digits} −1.00; two: {digits} ≈ 0.00",)
+    assert str(counted) == (
+        "3 contrasts: a difference in test error was shown in 2, the same error within a tenth in 1: 2 families below."
+    )
+    assert len(counted.all_items) == len(counted.behind) == 2
 
 
 def test_what_the_correction_takes_away_is_counted(concluded):

@@ -127,10 +127,23 @@ def test_many_contrasts_are_named_behind_their_families(
     for run in plan.runs:
         write_run(run, error=5.0 + run.seed / 10)
     told = findings(plan, collect(plan, results))
-    assert [line for found in told for behind in found.behind for line in behind] == [
-        "identical: capsnet-iterations3 against cnn_matched"
-    ]
-    assert page_of(plan).says("identical: capsnet-iterations3 against cnn_matched")
+    (grid,) = [grid for found in told for grid in found.behind]
+    assert grid.texts() == ["capsnet-iterations3 against cnn_matched: handwritten digits of scikit-learn identical"]
+    assert page_of(plan).row("capsnet-iterations3 against cnn_matched")[1].startswith("identical 5.10 − 5.10")
+
+
+def test_what_the_study_asks_stands_before_everything_else(make_plan, study_text, write_run, page_of):
+    text = study_text + "contrasts:\n  one: [{a: capsnet-iterations3, b: cnn_matched, name: far}]\n"
+    plan = make_plan(text + "questions:\n  Is CapsNet better?:\n    three iterations: [far]\n")
+    for run in plan.runs:
+        write_run(run, error=(8.0 if run.variant == "capsnet-iterations3" else 5.0) + run.seed / 10)
+    page = page_of(plan)
+    assert page.rows[0][0].strip() == "first against second"
+    assert page.rows[1][0].strip() == "Is CapsNet better?"
+    name, answer = page.rows[2]
+    assert name.strip() == "three iterations"
+    assert answer.startswith("undecided 8.10 − 5.10")  # no spread, no interval
+    assert page.text.index("Is CapsNet better?") < page.text.index("1 contrasts")
 
 
 def test_the_verdict_stands_beside_our_number(half_done, page_of):

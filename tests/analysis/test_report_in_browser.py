@@ -117,6 +117,8 @@ def test_tables_are_filtered_by_words(browser, page):
     assert browser.run(typed.format("CAPSNET digits")) == "2 of 4 rows"
     assert all("capsnet" in text for text in browser.run(COLUMN.format(0)))
     assert browser.run(typed.format("300,000")) == "3 of 4 rows"  # a reason that is not open
+    assert browser.run(typed.format("sabour")) == "0 of 4 rows"
+    assert browser.run(typed.format("psnet")) == "0 of 4 rows"  # words are found from their start
     assert browser.run(typed.format("")) == ""
     assert len(browser.run(COLUMN.format(0))) == 4
 

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from capsbench.run.folder import RunFolder, write_json
 from capsbench.run.store import Store, store_uri
-from capsbench.run.store_contents import flat_parameters, same_but, saved_views, search_for
+from capsbench.run.store_contents import answers_note, flat_parameters, same_but, saved_views, search_for
 from capsbench.run.tracking import track_study
 from capsbench.study import load_plan
 
@@ -67,7 +67,8 @@ def leave(results, run, error=None, status="ok", started="2026-01-01T10:00:00Z",
     folder.write_record(
         {
             "status": status, "digest": run.digest, "started": started, "finished": "2026-01-01T11:30:00Z",
-            "commit": commit, "parameters": 1234, "data": {"fingerprint": "f" * 64, "train_images": 64},
+            "seconds": 60.0, "commit": commit, "parameters": 1234,
+            "data": {"fingerprint": "f" * 64, "train_images": 64},
         }
     )  # fmt: skip
     folder.write_metrics([{"epoch": 1, "step": 2, "train_loss": 0.5, "validation_loss": None, "seconds": 60.0}])
@@ -122,6 +123,10 @@ def test_a_variant_has_mean_deviation_and_number_of_its_seeds(filled, results):
     assert em["test_error"] == statistics.fmean(ERRORS["em"])
     assert em["test_error_std"] == pytest.approx(2.0)
     assert em["test_error_n"] == 3
+    half = 4.302652729 * 2.0 / math.sqrt(3)  # the quantile of t for two degrees of freedom
+    assert em["test_error_low"] == pytest.approx(em["test_error"] - half, abs=1e-4)
+    assert em["test_error_high"] == pytest.approx(em["test_error"] + half, abs=1e-4)
+    assert "test_error_low" not in dynamic  # of two seeds
     assert dynamic["test_error"] == 1.5  # the diverged seed has no error
     assert dynamic["test_error_n"] == 2
     assert runs["digits/em/seed0"].data.metrics["test_error"] == 4.0
@@ -192,6 +197,8 @@ def test_a_variant_is_finished_when_all_its_seeds_are(filled, results):
 def test_durations_are_those_of_the_training(filled, results):
     run = found(results)["digits/em/seed0"]
     assert run.info.end_time - run.info.start_time == 90 * 60 * 1000
+    variant = found(results)["digits/em"]  # other trainings may lie between its seeds
+    assert variant.info.end_time - variant.info.start_time == 3 * 60 * 1000
     (point,) = client_of(results).get_metric_history(run.info.run_id, "training/train_loss")
     assert point.timestamp - run.info.start_time == 60 * 1000
     assert point.step == 1
@@ -250,6 +257,30 @@ def test_study_and_variants_are_described(filled, results):
     seeds = [found(results)[f"digits/dynamic-iterations1/seed{n}"].data.tags["mlflow.note.content"] for n in (1, 2)]
     assert "seed 1: test error 2.00 %" in seeds[0]
     assert "seed 2: diverged" in seeds[1]
+
+
+def test_the_note_of_a_study_says_what_it_shows(tmp_path):
+    assert answers_note(tmp_path) == ""
+    (tmp_path / "tables").mkdir()
+    contrasts = tmp_path / "tables/contrasts.csv"
+    contrasts.write_text("contrast,data_set,shows\nEM against dynamic,digits,no difference was shown\n")
+    assert answers_note(tmp_path) == "- EM against dynamic (digits): no difference was shown"
+    contrasts.write_text("contrast,data_set,shows\n" + "a,b,c\n" * 16)
+    assert answers_note(tmp_path) == ""
+    lines = [
+        "question,row,outcome,data_set",
+        "Is it?,EM,+0.74,digits",
+        "Is it?,EM,undecided,pairs",
+        "And?,all,≈ 0.1,pairs",
+    ]
+    (tmp_path / "tables/questions.csv").write_text("\n".join(lines), encoding="utf-8")
+    assert answers_note(tmp_path).splitlines()[2:] == [
+        "| | digits | pairs |", "|--|--|--|", "| **Is it?** | | |", "| EM | +0.74 | undecided |", "| **And?** | | |",
+        "| all |  | ≈ 0.1 |",
+    ]  # fmt: skip
+    more = [f"Is it?,row {n} {'x' * 100},+0.74,digits" for n in range(200)]
+    (tmp_path / "tables/questions.csv").write_text("\n".join([*lines, *more]), encoding="utf-8")
+    assert len(answers_note(tmp_path)) <= 7000  # MLflow takes no longer ones
 
 
 def test_a_new_description_reaches_the_store(filled, results, tmp_path):
@@ -350,9 +381,7 @@ def test_views_are_saved_and_follow_the_study(filled, results, tmp_path):
     assert "metrics.`test_error`" in errors["selectedColumns"]
     assert set(found(results, errors["searchFilter"])) == {"digits/em", "digits/dynamic-iterations1"}
     (routing,) = [state for name, state in by_name.items() if "only routing differs" in name]
-    assert {name.rsplit("/", 1)[0] for name in found(results, routing["searchFilter"])} == {
-        "digits/em", "digits/dynamic-iterations1",
-    }  # fmt: skip
+    assert set(found(results, routing["searchFilter"])) == {"digits/em", "digits/dynamic-iterations1"}
     assert len(before) == len(saved_views(filled)) == 4  # test errors, routing, decoder, loss
     study = json.loads((tmp_path / "study.yaml").read_text())
     del study["variants"]["decoded"]

@@ -179,6 +179,40 @@ def test_variants_of_no_common_experiment_cannot_be_compared(path):
     assert "no experiment trains both" in problem_of(path, "{f: [{a: cnn, b: caps-iterations1-no_decoder}]}", study)
 
 
+NAMED = """\
+contrasts:
+  f:
+    - {a: cnn, b: caps-iterations1-no_decoder, name: cnn}
+    - {a: cnn, b: caps-iterations3-no_decoder, name: three}
+"""
+
+
+@pytest.mark.parametrize(
+    ("questions", "place", "said"),
+    [
+        ("{Is it?: {row: [cnnn]}}", "questions.Is it?.row: ", "no name of a contrast 'cnnn'; did you mean cnn"),
+        ("{Is it?: {row: [cnn, three]}}", "questions.Is it?.row: ", "several contrasts of experiment 'digits'"),
+        ("{Is it?: {row: []}}", "questions.Is it?.row: ", "at least 1"),
+        ("{Is it?: {}}", "questions.Is it?: ", "at least 1"),
+        ("{Is it?: [cnn]}", "questions.Is it?: ", "a mapping"),
+    ],
+)
+def test_a_question_is_answered_by_contrasts_that_are_there(path, questions, place, said):
+    path.write_text(f'{STUDY}{NAMED}questions: {questions.replace("{Is it?:", """{"Is it?":""")}\n')
+    with pytest.raises(InputError) as raised:
+        load_plan(path)
+    message = str(raised.value).removeprefix(f"{path}: ")
+    assert message.startswith(place)
+    assert said in message
+
+
+def test_questions_change_no_run(contrasts_of, path):
+    contrasts_of()
+    before = [run.digest for run in load_plan(path).runs]
+    path.write_text(f'{STUDY}{NAMED}questions: {{"Is it?": {{row: [cnn]}}}}\n')
+    assert [run.digest for run in load_plan(path).runs] == before
+
+
 def test_contrasts_change_no_run(contrasts_of, path):
     contrasts_of()
     before = [run.digest for run in load_plan(path).runs]

@@ -50,8 +50,9 @@ def contrasts_table(plan: Plan, runs: pd.DataFrame) -> Table:
     contrasts = contrasts_of_begun(plan, runs)
     table = compare(contrasts, runs)
     return Table(
-        NAME, "Differences in test error at equal seeds (points), negative where the first is better", contrasts_caption(plan),
-        contrast_grids(plan, contrasts, table), tuple(contrasts_notes(plan, table)), _numbers(table),
+        NAME, "Differences in test error at equal seeds (points), negative where the first is better",
+        contrasts_caption(plan), contrast_grids(plan, contrasts, table), tuple(contrasts_notes(plan, table)),
+        _numbers(table),
         left_out=(SHOWS,) if table["dropped"].any() or table["at_chance"].any() else ("n", SHOWS),
     )  # fmt: skip
 
@@ -92,14 +93,16 @@ def _row(row: Any, title: str) -> Row:
 def contrasts_caption(plan: Plan) -> str:
     """Say what the table shows and how to read it, in one paragraph."""
     return (
-        f"Study '{plan.study.name}'. Differences in test error at equal seeds, the first variant minus the second, in "
-        "points of %: negative where the first is better, beside the mean errors of both in %. Mean over the seeds and the 95 % t interval of that mean. "
-        "First is: what its error was shown to be, see p. P(better): the probability, by the t distribution, that in a fresh pair of runs the error of the first is "
-        "below that of the second. p: paired t test, two-sided; p (Holm): adjusted for the contrasts of the family "
-        "that have a p, so that a family of one is not corrected, and no family for the others. p (same): of two "
-        "one-sided paired t tests that the first's error lies within a tenth of the second's, adjusted likewise. A "
-        "contrast with a run at chance shows neither. n, left out in print where none is missing: seeds with a result of both variants, out of the planned "
-        f"seeds. Intervals are not adjusted, and they are about seeds: {not_in_intervals(plan)}."
+        f"Study '{plan.study.name}'. Differences in test error at equal seeds, the first variant minus the second, "
+        "in points of %: negative where the first is better, beside the mean errors of both in %. Mean over the "
+        "seeds and the 95 % t interval of that mean. First is: what its error was shown to be. P(better): the "
+        "probability, by the t distribution, that in a fresh pair of runs the error of the first is below that of "
+        "the second. p: paired t test, two-sided; p (Holm): adjusted for the contrasts of the family that have a "
+        "p, so that a family of one is not corrected, and no family for the others. p (same): of two one-sided "
+        "paired t tests that the first's error lies within a tenth of the second's, adjusted likewise. A contrast "
+        "with a run at chance shows neither. n, left out in print where none is missing: seeds with a result of "
+        "both variants, out of the planned seeds. Intervals are not adjusted, and they are about seeds: "
+        f"{not_in_intervals(plan)}."
     )
 
 

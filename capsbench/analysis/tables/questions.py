@@ -1,48 +1,72 @@
-"""The table of what a study asks about first: the contrasts that answer each question, a column per data set."""
+"""The table of what a study asks first: the contrasts that answer each question, a column per data set."""
+
+import pandas as pd
 
 from capsbench.analysis.contrasts import compare, contrasts_of_begun, not_in_intervals, titles_of
-from capsbench.analysis.outcomes import TOO_FEW, Outcome, asked_rows, meanings, question_grid
+from capsbench.analysis.outcomes import TOO_FEW, Outcome, asked_rows, question_grid
 from capsbench.analysis.tables.model import Grid, Row, Table
 from capsbench.analysis.tables.source import Source
 from capsbench.analysis.tables.text import MISSING
 
 NAME = "questions"
 _SHOWN = "*"
+_NUMBERS = (
+    "experiment",
+    "data_set",
+    "contrast",
+    "family",
+    "n",
+    "error_a",
+    "error_b",
+    "mean",
+    "low",
+    "high",
+    "p",
+    "p_holm",
+    "p_same",
+)
 
 
 def questions_table(source: Source) -> Table:
     """Return a grid per question, with a row per thing that is compared and a column per data set."""
     plan = source.plan
-    table = compare(contrasts_of_begun(plan, source.runs), source.runs)
-    asked = asked_rows(plan, list(table.itertuples()))
-    whole = question_grid(asked, titles_of(plan))
-    columns = ("first against second", *whole.columns)
-    grids, heading, lines = [], "", list[Row]()
-    for name, found in [*whole.rows, ("", ())]:
-        if found:
-            lines.append(Row((name, *(_text(cell) for cell in found))))
-            continue
-        grids += [Grid(heading, columns, tuple(lines))] if lines else []
-        heading, lines = name, []
-    places = {name: (question, row) for question, rows in plan.study.questions.items() for row, names in rows.items()
-              for name in names}  # fmt: skip
-    numbers = table[table["contrast"].isin(list(places))]
-    numbers = numbers.drop(columns=["differences", "shows"])
-    numbers.insert(0, "row", [places[name][1] for name in numbers["contrast"]])
-    numbers.insert(0, "question", [places[name][0] for name in numbers["contrast"]])
+    compared = compare(contrasts_of_begun(plan, source.runs), source.runs)
+    asked = asked_rows(plan, list(compared.itertuples()))
+    found = question_grid(asked, titles_of(plan))
+    columns = ("first against second", *found.columns)
+    grids = tuple(
+        Grid(question, columns, tuple(Row((name, *map(_text, cells))) for name, cells in lines))
+        for question, lines in found.parts
+    )
+    outcomes = {
+        (question, name, experiment): cell
+        for question, lines in found.parts
+        for name, cells in lines
+        for experiment, cell in zip(found.experiments, cells, strict=True)
+        if cell
+    }
+    numbers = [
+        {"question": question, "row": name, "outcome": outcomes[question, name, row.experiment].text}
+        | {key: getattr(row, key) for key in _NUMBERS}
+        for question, rows in asked.items()
+        for name, own in rows.items()
+        for row in own
+    ]
     caption = (
         f"Study '{plan.study.name}'. Test error of the first minus that of the second at equal seeds, in points of %, "
         f"negative where the first is better: mean and 95 % t interval of the mean. {_SHOWN}: a difference was shown "
-        "(zero lies outside the interval, and p stays below 0.05 after Holm's correction within the contrast's family). "
-        f"{'. '.join(meanings(whole))}. Intervals are over seeds: {not_in_intervals(plan)}."
+        "(zero lies outside the interval, and p stays below 0.05 after Holm's correction within its family). "
+        f"{''.join(f'{meaning}. ' for meaning in found.meanings())}Intervals are over seeds: {not_in_intervals(plan)}."
     )
     title = "What the study asks: differences in test error (points), negative where the first is better"
-    return Table(NAME, title, caption, tuple(grids), (), numbers)
+    return Table(NAME, title, caption, grids, (), pd.DataFrame(numbers))
 
 
 def _text(cell: Outcome | None) -> str:
-    if cell is None or cell.word == TOO_FEW:
-        return MISSING if cell is None else TOO_FEW
-    mark = _SHOWN if cell.word in ("higher", "lower") else ""
+    if cell is None:
+        return MISSING
+    if cell.word == TOO_FEW:
+        return TOO_FEW
+    shown = _SHOWN if cell.word in ("higher", "lower") else ""
     same = "≈ " if cell.text.startswith("≈") else ""
-    return f"{same}{cell.mean}{mark}{cell.marks} {cell.interval}".strip()
+    return f"{same}{cell.mean}{shown}{cell.marks} {cell.interval}".strip()

@@ -77,15 +77,16 @@ def test_a_contrast_declared_when_its_errors_were_known_is_called_post_hoc(make_
     assert "Post hoc: the contrast was declared when" in text
 
 
-def test_latex_has_six_columns_and_is_escaped(written):
+def test_latex_has_eight_columns_and_is_escaped(written):
     text = written[2].read_text(encoding="utf-8")
     body = text.split("\n", 1)[1]  # the first line is a comment
     assert body.count("%") == body.count(r"\%")
     assert body.count("_") == body.count(r"\_")
     rows = [line for line in body.splitlines() if line.endswith(r"\\")]
-    assert {line.count("&") for line in rows if "multicolumn" not in line} == {5}
-    assert r"\multicolumn{6}{@{}l}{\emph{iterations 2}}" in body
-    assert "handwritten digits of scikit-learn: CapsNet: iterations 2 against 1 & +0.115 [+0.094,~+0.136] & " in body
+    assert {line.count("&") for line in rows if "multicolumn" not in line} == {7}
+    assert r"\multicolumn{8}{@{}l}{\emph{iterations 2}}" in body
+    name = "handwritten digits of scikit-learn: CapsNet: iterations 2 against 1"
+    assert f"{name} & 2.27 $-$ 2.15 & +0.115 [+0.094,~+0.136] & higher & " in body
     assert {"±", "†", "<"}.isdisjoint(body.replace("$<$", "").replace(">{", ""))
     for rule in (r"\toprule", r"\bottomrule", r"\label{tab:contrasts}", r"\begin{table*}", r"\end{table*}"):
         assert body.count(rule) == 1

@@ -64,7 +64,7 @@ def test_the_error_can_be_the_familiar_one(own):
 def test_families_of_contrasts_stand_below(own):
     table = own('{name: mine, rows: [cnn], columns: [digits], contrasts: ["caps: routing.iterations"]}')
     assert table.grids[1].heading == "contrast: CapsNet: routing iterations"
-    assert [row.texts[1] for row in table.grids[1].rows] == ["+1.00", "+1.00"]
+    assert [row.texts[1:3] for row in table.grids[1].rows] == [("2.10 − 1.10", "+1.00"), ("5.10 − 4.10", "+1.00")]
 
 
 @pytest.mark.parametrize(
