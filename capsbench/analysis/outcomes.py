@@ -204,10 +204,11 @@ def _grid(parts: Mapping[str, Rows], titles: Mapping[str, str], marked: Set[tupl
 
 
 def _outcome(row: Any, mark: str) -> Outcome:
+    whole = row.low == row.low  # nan: there is no interval
     return Outcome(
         outcome_of(row),
-        number(row.mean, digits_for(row.mean)) if row.n else "",
-        interval_of_difference(row.low, row.high) if row.low == row.low else "",  # nan: there is none
+        number(row.mean, digits_for(row.low, row.high) if whole else digits_for(row.mean)) if row.n else "",
+        interval_of_difference(row.low, row.high) if whole else "",
         MARK_POST_HOC * bool(row.post_hoc) + mark,
         f"{_error(row.error_a)} − {_error(row.error_b)}" if row.n else "",
         row.n,

@@ -118,11 +118,16 @@ class Store:
             if not (token := page.token):
                 return found
 
-    def describe_study(self, study: str, note: str, views: Mapping[str, str]) -> None:
-        """Give the experiment its description and its saved views; views of an older plan go."""
+    def describe_study(self, study: str, note: str, views: Mapping[str, str], run_id: str | None = None) -> None:
+        """Give the experiment its description and its saved views; views of an older plan go.
+
+        run_id: of the run of the study, which has tables, plots and report; None where there is none.
+        """
         identity = self.experiment(study)
         tags = self.client.get_experiment(identity).tags
-        wanted = {"mlflow.note.content": f"{contents.view_links(identity, views)}\n\n{note}".strip(), **views}
+        shows = [contents.study_link(identity, run_id)] if run_id else []
+        links = ", ".join(filter(None, [*shows, contents.view_links(identity, views)]))
+        wanted = {"mlflow.note.content": f"{links}\n\n{note}".strip(), **views}
         for key, value in wanted.items():
             if tags.get(key) != value:
                 self.client.set_experiment_tag(identity, key, value)

@@ -34,12 +34,12 @@ _FEWEST = 3  # seeds for an interval
 _MOST_LETTERS = 7000  # of a note: MLflow takes 8,000
 _MOST_CONTRASTS = 15  # in a note
 _FILES = (".csv", ".html", ".md", ".pdf", ".png", ".svg", ".tex", ".yaml")
-_COLUMNS = (
-    "params.`label`", "metrics.`test_error`", "metrics.`test_error_low`", "metrics.`test_error_high`",
-    "metrics.`test_error_std`", "metrics.`test_error_n`",
-    "params.`routing`", "params.`routing.iterations`", "params.`decoder`", "params.`loss`", "params.`model`",
-    "params.`seed`", "tags.`status`",
-)  # fmt: skip
+_NUMBERS = ("params.`label`", "metrics.`test_error`", "metrics.`test_error_low`", "metrics.`test_error_high`")
+_COLUMNS = {  # of saved views: MLflow sorts them, and few fit beside the name
+    "": ("params.`routing`", "params.`routing.iterations`", "params.`decoder`", "params.`loss`", "tags.`status`"),
+    "routing": ("params.`routing`", "params.`routing.iterations`"), "decoder": ("params.`decoder`",),
+    "loss": ("params.`loss`",),
+}  # fmt: skip
 
 
 # One run
@@ -261,7 +261,7 @@ def saved_views(plan: Plan) -> dict[str, str]:
     views = []
     for experiment in plan.study.experiments:
         search = f"params.experiment = '{experiment}' and tags.kind = 'variant'"
-        views.append(_view(f"{_TEST_ERRORS}{experiment}", f"{experiment}: test errors, mean over seeds", search))
+        views.append(_view(f"{_TEST_ERRORS}{experiment}", f"{experiment}: test errors, mean over seeds", search, ""))
     for axis in AXES:
         groups: dict[str, dict[str, Run]] = {}
         for run in plan.runs:
@@ -271,7 +271,7 @@ def saved_views(plan: Plan) -> dict[str, str]:
                 first, *others = (run.label for run in variants.values())
                 title = f"{name.split('/')[0]}, only {axis} differs: {first} and {len(others)} more"
                 search = search_for(axis, name, "variant")
-                views.append(_view(f"{axis}-{name.replace('/', '-')}", title, search))
+                views.append(_view(f"{axis}-{name.replace('/', '-')}", title, search, axis))
     return dict(views)
 
 
@@ -289,6 +289,11 @@ def view_links(experiment_id: str, views: Mapping[str, str]) -> str:
     return ", ".join(links)
 
 
+def study_link(experiment_id: str, run_id: str) -> str:
+    """Return a link to the run of a study, whose description says what the study shows."""
+    return f"[what the study shows](#/experiments/{experiment_id}/runs/{run_id})"
+
+
 def runs_page(experiment_id: str) -> str:
     """Return the address of an experiment's runs within the UI, which shows pages for language models otherwise."""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
@@ -304,10 +309,10 @@ def is_view(tag: str) -> bool:
     return tag.startswith(_VIEW_TAG + VIEW_PREFIX)
 
 
-def _view(identity: str, name: str, search: str) -> tuple[str, str]:
+def _view(identity: str, name: str, search: str, differs: str) -> tuple[str, str]:
     state = {
         "searchFilter": search, "orderByKey": "metrics.`test_error`", "orderByAsc": True,
-        "selectedColumns": list(_COLUMNS),
+        "selectedColumns": [*_NUMBERS, *_COLUMNS[differs]],
     }  # fmt: skip
     return _VIEW_TAG + VIEW_PREFIX + identity, json.dumps({"name": name, "createdAt": 0, "state": json.dumps(state)})
 

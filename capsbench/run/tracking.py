@@ -164,8 +164,8 @@ def _track(plan: Plan, results: Path, models: bool) -> dict[str, int]:
             counts[outcome] = counts.get(outcome, 0) + 1
         if any(seed.record for seed in seeds):
             _track_variant(store, plan, seeds)
-    _track_files(store, plan, [entry for entry in found if entry.data.tags.get("kind") == "study"])
-    store.describe_study(plan.study.name, contents.study_note(plan), contents.saved_views(plan))
+    of_study = _track_files(store, plan, [entry for entry in found if entry.data.tags.get("kind") == "study"])
+    store.describe_study(plan.study.name, contents.study_note(plan), contents.saved_views(plan), of_study)
     return counts
 
 
@@ -311,17 +311,17 @@ def _end_variant(store: Store, run_id: str, seeds: Sequence[_Seed]) -> None:
     store.client.set_terminated(run_id, status, end)
 
 
-def _track_files(store: Store, plan: Plan, found: Sequence[Any]) -> None:
-    """Put tables, plots and report into one run of the study, if there are any."""
+def _track_files(store: Store, plan: Plan, found: Sequence[Any]) -> str | None:
+    """Put tables, plots and report into one run of the study, if there are any -> its id."""
     name, folder = plan.study.name, store.results / plan.study.name
     files = contents.study_files(folder)
     note = f"{contents.answers_note(folder)}\n\n{contents.study_note(plan)}".strip()
     signature = _hash([contents.FORMAT, files, note])
     if not files or [entry.data.tags.get("capsbench.contents") for entry in found] == [signature]:
-        return
+        return str(found[0].info.run_id) if found else None
     newest = round(1000 * max((folder / path).stat().st_mtime for path in files))
     if len(found) == 1 and store.artifacts(found[0].info.run_id) <= files.keys():
-        run_id = found[0].info.run_id
+        run_id = str(found[0].info.run_id)
     else:  # artifacts cannot be taken back
         for entry in found:
             store.delete(entry)
@@ -332,6 +332,7 @@ def _track_files(store: Store, plan: Plan, found: Sequence[Any]) -> None:
         store.client.log_artifact(run_id, str(folder / path), None if below == "." else below)
     store.log_numbers(run_id, {}, {"mlflow.note.content": note, "capsbench.contents": signature})
     store.client.set_terminated(run_id, end_time=newest)
+    return run_id
 
 
 def _cells(plan: Plan) -> list[list[Run]]:

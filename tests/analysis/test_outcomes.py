@@ -64,7 +64,7 @@ def test_what_falls_to_the_correction_over_the_question_is_marked(ended):
     assert heading == "Does it help?"
     assert [name for name, _ in lines] == ["a little", "a lot"]
     shown = [[cell.text for cell in cells if cell] for _, cells in lines]
-    assert shown == [["+0.32†", "+0.32†"], ["+2.03‡", "+2.03‡"]]
+    assert shown == [["+0.32†", "+0.32†"], ["+2.032‡", "+2.032‡"]]
     assert [meaning[0] for meaning in grid.meanings()] == ["†", "‡"]
     assert "†" not in " ".join(family_grid([near], TITLES).texts())  # a family has a correction of its own
 

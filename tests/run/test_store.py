@@ -300,6 +300,12 @@ def test_tables_plots_and_report_are_artifacts_of_one_run(filled, results):
     track_study(filled, results)
     store = Store(results)
     run = found(results)["study small"]
+    experiment = store.client.get_experiment_by_name("small")
+    note, link = (
+        experiment.tags["mlflow.note.content"],
+        f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}",
+    )
+    assert note.startswith(f"[what the study shows]({link}), [digits: test errors")
     assert store.artifacts(run.info.run_id) == {"report.html", "tables/contrasts.md", "plots/reconstructions.png"}
     assert Path(run.info.artifact_uri.removeprefix("file://")).is_relative_to(results.resolve())
     (folder / "tables/contrasts.md").write_text("new")

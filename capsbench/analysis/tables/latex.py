@@ -107,7 +107,7 @@ def _cells(texts: Sequence[str]) -> str:
 def _unbroken(text: str) -> str:
     """Keep on one line what is one number: an interval, a mean with its spread, a count out of another, a pair."""
     text = re.sub(r"(?<=\d), (?=[-−+]?[\d.]+\])", ",\u00a0", text)
-    return re.sub(r"(?<=\d) (±|of|/) (?=\d)", "\u00a0\\1\u00a0", text)
+    return re.sub(r"(?<=\d) (±|of|/|−) (?=\d)", "\u00a0\\1\u00a0", text)
 
 
 def _note(text: str) -> str:

@@ -9,7 +9,7 @@ def markdown(table: Table) -> str:
     """Return the grids of a table, then how to read it and the notes, a paragraph each."""
     parts = [f"**{table.title}**"]
     for each in table.grids:
-        parts += [f"{each.heading}:"] if each.heading else []
+        parts += [each.heading + ":" * (not each.heading.endswith("?"))] if each.heading else []
         parts.append(_grid(each))
     return "\n\n".join([*parts, table.caption, *table.notes]) + "\n"
 

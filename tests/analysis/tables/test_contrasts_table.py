@@ -86,7 +86,7 @@ def test_latex_has_eight_columns_and_is_escaped(written):
     assert {line.count("&") for line in rows if "multicolumn" not in line} == {7}
     assert r"\multicolumn{8}{@{}l}{\emph{iterations 2}}" in body
     name = "handwritten digits of scikit-learn: CapsNet: iterations 2 against 1"
-    assert f"{name} & 2.27 $-$ 2.15 & +0.115 [+0.094,~+0.136] & higher & " in body
+    assert f"{name} & 2.27~$-$~2.15 & +0.115 [+0.094,~+0.136] & higher & " in body
     assert {"±", "†", "<"}.isdisjoint(body.replace("$<$", "").replace(">{", ""))
     for rule in (r"\toprule", r"\bottomrule", r"\label{tab:contrasts}", r"\begin{table*}", r"\end{table*}"):
         assert body.count(rule) == 1
