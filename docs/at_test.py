@@ -76,7 +76,7 @@ def at_test(reference: Path, study: str) -> str:
     for (variant, trained), cells in found.groupby(["contrast", "trained"], sort=False):
         texts = {row["experiment"]: _difference(row) for row in cells.to_dict("records")}
         entropies = " / ".join(f"{entropy:.3f}" for entropy in cells["entropy"])
-        label = _label(cell(runs, cells["experiment"].iloc[0], str(variant)))
+        label = str(cell(runs, cells["experiment"].iloc[0], str(variant))["label"].iloc[0])
         rows.append([label, str(trained), entropies, *(texts.get(name, "") for name in experiments)])
     images = " or ".join(f"{count:,}" for count in sorted(set(found["images"])))
     seeds = " or ".join(map(str, sorted(set(found["n"]))))
@@ -89,13 +89,6 @@ def at_test(reference: Path, study: str) -> str:
         f"for all {int(found['p'].notna().sum())} cells."
         f"{note}"
     )
-
-
-def _label(runs: pd.DataFrame) -> str:
-    """Return the label of a variant, which leaves out dynamic routing in CapsNet, with it."""
-    label, first = str(runs["label"].iloc[0]), runs.iloc[0]
-    own = (first["model"], first.get("option.routing")) == ("capsnet", "dynamic")
-    return label.replace("CapsNet", "CapsNet, dynamic routing", 1) if own else label
 
 
 def _difference(row: dict[str, Any]) -> str:

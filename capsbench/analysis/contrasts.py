@@ -29,8 +29,8 @@ _ENDS = {
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 COLUMNS = [
     "family", "experiment", "data_set", "contrast", "a", "b", "n", "planned", "dropped", "error_a", "error_b", "mean",
-    "std", "low", "high", "p_better", "p", "p_holm", "margin", "p_same", "tests", "differences", "shows", "unofficial",
-    "stuck", "at_chance", "post_hoc",
+    "std", "low", "high", "p_better", "p", "p_holm", "margin", "p_same_raw", "p_same", "tests", "differences", "shows",
+    "unofficial", "stuck", "at_chance", "post_hoc",
 ]  # fmt: skip
 
 
@@ -41,11 +41,12 @@ def compare(contrasts: Sequence[Contrast], runs: pd.DataFrame) -> pd.DataFrame:
     the mean errors of both over the n seeds; mean, std, low and high: of the differences, with the 95 % t interval of
     their mean; p_better: the probability that in a fresh pair of runs the error of `a` is below that of `b`; p: of
     the paired t test; p_holm: adjusted within the family, for its `tests` contrasts that have a p; margin: within how
-    many points the two count as the same, a tenth of the mean error of `b`; p_same: that they do, see `p_of_same`,
-    adjusted in the same way; differences: by seed; shows: a sentence; unofficial: files that are not the official
-    ones; stuck: which variants never left chance in training, and in how many seeds; at_chance: the seeds in which
-    either did. Their errors are in the numbers, but such a difference is not a shown one, see `is_shown`; post_hoc:
-    declared when the errors of both were known. See `summarise_pairs` for where there is no interval and no p.
+    many points the two count as the same, a tenth of the mean error of `b`; p_same: that they do, adjusted in the
+    same way; p_same_raw: the same before that, see `p_of_same`; differences: by seed; shows: a sentence; unofficial:
+    files that are not the official ones; stuck: which variants never left chance in training, and in how many seeds;
+    at_chance: the seeds in which either did. Their errors are in the numbers, but such a difference is not a shown
+    one, see `is_shown`; post_hoc: declared when the errors of both were known. See `summarise_pairs` for where there
+    is no interval and no p.
 
     Args:
         contrasts: of a plan.
@@ -263,7 +264,7 @@ def _row(contrast: Contrast, runs: pd.DataFrame) -> dict[str, Any]:
         "error_a": summarise(first).mean, "error_b": summarise(second).mean,
         "mean": summary.mean, "std": summary.std, "low": summary.low, "high": summary.high,
         "p_better": summary.better, "p": summary.p, "summary": summary,
-        "margin": summarise(second).mean / TENTH, "p_same": p_of_same(first, second),
+        "margin": summarise(second).mean / TENTH, "p_same": (p_same := p_of_same(first, second)), "p_same_raw": p_same,
         "differences": {seed: a - b for seed, (a, b) in pairs.items()},
         "unofficial": "; ".join(_unofficial(cells)), "stuck": stuck, "at_chance": at_chance,
         "post_hoc": contrast.post_hoc,

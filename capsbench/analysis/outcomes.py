@@ -19,9 +19,10 @@ from capsbench.analysis.contrasts import (
 from capsbench.analysis.statistics import FEWEST, holm
 from capsbench.study import Plan
 
-MARK_WIDER = "†"  # shown in its family, but not among all contrasts of its question
+MARK_WIDER = "†"  # shown in its family, as lower, higher or the same, but not among all contrasts of its question
 SAME = "the same within a tenth"
 TOO_FEW = "too few seeds"
+CHANCE = "at chance in some seeds"
 
 
 def at_chance(row: Any) -> bool:
@@ -40,7 +41,7 @@ OUTCOMES: dict[str, Callable[[Any], bool]] = {  # what became of a contrast with
     SAME: lambda row: is_same(row) and not is_identical(row),
     "identical": lambda row: is_identical(row) and not row.at_chance,
     "undecided": lambda row: is_open(row) and not is_identical(row),
-    "at chance in some seeds": at_chance,
+    CHANCE: at_chance,
 }
 _KINDS = {"higher": "worse", "lower": "better", SAME: "same", "identical": "same"}
 
@@ -135,7 +136,10 @@ class OutcomeGrid:
             f"{mark}: {meaning}"
             for mark, meaning in (
                 ("≈", "the same error, within a tenth of the second's"),
-                (MARK_WIDER, "shown in its family, but not after Holm's correction over all contrasts of the question"),
+                (
+                    MARK_WIDER,
+                    "in its family alone, not after Holm's correction over all contrasts of the question",
+                ),
                 (MARK_POST_HOC, f"{POST_HOC}, declared when the errors of both were known"),
             )
             if any(mark in text for text in texts)
@@ -162,11 +166,16 @@ def family_grid(rows: Sequence[Any], titles: Mapping[str, str]) -> OutcomeGrid:
 
 
 def asked_rows(plan: Plan, rows: Sequence[Any]) -> dict[str, Rows]:
-    """Return the questions of a study, with the rows of `compare` that answer each."""
-    return {
-        question: {label: [row for row in rows if row.contrast in names] for label, names in answers.items()}
-        for question, answers in plan.study.questions.items()
-    }
+    """Return the questions of a study, with the rows of `compare` that answer each; without those that have none."""
+    named = {(each.family, each.experiment, each.a, each.b): each.name for each in plan.contrasts}
+    found = {}
+    for question, answers in plan.study.questions.items():
+        own = {
+            label: [row for row in rows if named[row.family, row.experiment, row.a, row.b] in names]
+            for label, names in answers.items()
+        }
+        found[question] = {label: answered for label, answered in own.items() if answered}
+    return {question: own for question, own in found.items() if own}
 
 
 def question_grid(asked: Mapping[str, Rows], titles: Mapping[str, str]) -> OutcomeGrid:
@@ -181,10 +190,11 @@ def question_grid(asked: Mapping[str, Rows], titles: Mapping[str, str]) -> Outco
     """
     marked = set()
     for question, rows in asked.items():
-        own = [row for found in rows.values() for row in found]
-        adjusted = holm([row.p for row in own])
-        lost = [row for row, p in zip(own, adjusted, strict=True) if is_shown(row) and not p < SIGNIFICANT]
-        marked |= {(question, row.Index) for row in lost}
+        own = list({row.Index: row for found in rows.values() for row in found}.values())
+        adjusted = (holm([getattr(row, p) for row in own]) for p in ("p", "p_same_raw"))
+        for row, p, p_same in zip(own, *adjusted, strict=True):
+            if (is_shown(row) and not p < SIGNIFICANT) or (is_same(row) and not p_same < SIGNIFICANT):
+                marked.add((question, row.Index))
     return _grid(asked, titles, marked)
 
 

@@ -31,7 +31,8 @@ FIRST = "test_error"  # the compare page draws the metric that a run got first
 PARAMETERS = "trained_parameters"
 _DIGEST = 8  # characters, as of MLflow's own digests: longer ones fill the table; the profile has the whole
 _FEWEST = 3  # seeds for an interval
-_MOST_LETTERS = 7000  # of a note: MLflow takes 8,000
+MOST_LETTERS = 7900  # of a note: MLflow takes 8,000
+_REST = "\n\nMore is in the tables, which are artifacts of this run."
 _MOST_CONTRASTS = 15  # in a note
 _FILES = (".csv", ".html", ".md", ".pdf", ".png", ".svg", ".tex", ".yaml")
 _NUMBERS = ("params.`label`", "metrics.`test_error`", "metrics.`test_error_low`", "metrics.`test_error_high`")
@@ -209,29 +210,44 @@ def study_note(plan: Plan) -> str:
     ).strip()
 
 
-def answers_note(folder: Path) -> str:
+def answers_note(folder: Path, most: int = MOST_LETTERS) -> str:
     """Return what a study shows, from its tables as Markdown: its questions, or its contrasts where they are few.
 
-    Empty where there is neither.
+    Empty where there is neither. No longer than `most` letters; what is left out is in the tables, and it says so.
     """
     questions, contrasts = ([*_rows(folder / "tables" / f"{name}.csv")] for name in ("questions", "contrasts"))
     if questions:
-        columns = list(dict.fromkeys(row["data_set"] for row in questions))
-        lines = ["Test error of the first minus that of the second, in points (negative: the first is better):", ""]
-        lines += [f"| | {' | '.join(columns)} |", "|--|" + "--|" * len(columns)]
-        for question in dict.fromkeys(row["question"] for row in questions):
-            lines.append(f"| **{question}** |" + " |" * len(columns))
-            own = [row for row in questions if row["question"] == question]
-            for name in dict.fromkeys(row["row"] for row in own):
-                cells = {row["data_set"]: row["outcome"] for row in own if row["row"] == name}
-                lines.append(f"| {name} | {' | '.join(cells.get(column, '') for column in columns)} |")
+        lines = list(_answers(questions))
     elif 0 < len(contrasts) <= _MOST_CONTRASTS:
         lines = [f"- {row['contrast']} ({row['data_set']}): {row['shows']}" for row in contrasts]
     else:
         return ""
-    while sum(map(len, lines)) + len(lines) > _MOST_LETTERS:
-        lines.pop()
+    if len("\n".join(lines)) > most:
+        while lines and len("\n".join(lines)) + len(_REST) > most:
+            lines.pop()
+        lines.append(_REST)
     return "\n".join(lines)
+
+
+def _answers(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Give the lines of the table of questions: a column per experiment, which is called as its data set is."""
+    titles = {row["experiment"]: row["data_set"] for row in rows}
+    repeated = len(set(titles.values())) < len(titles)
+    yield "Test error of the first minus that of the second, in points (negative: the first is better). What was"
+    yield "shown has a number; ≈: the same within a tenth; †: not over all contrasts of its question; ‡: post hoc."
+    yield ""
+    yield f"| | {' | '.join(_cell(name if repeated else title) for name, title in titles.items())} |"
+    yield "|--|" + "--|" * len(titles)
+    for question in dict.fromkeys(row["question"] for row in rows):
+        yield f"| **{_cell(question)}** |" + " |" * len(titles)
+        own = [row for row in rows if row["question"] == question]
+        for name in dict.fromkeys(row["row"] for row in own):
+            cells = {row["experiment"]: _cell(row["outcome"]) for row in own if row["row"] == name}
+            yield f"| {_cell(name)} | {' | '.join(cells.get(experiment, '') for experiment in titles)} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:

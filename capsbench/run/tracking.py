@@ -303,9 +303,8 @@ def _end_variant(store: Store, run_id: str, seeds: Sequence[_Seed]) -> None:
     ended = [seed.record for seed in seeds if seed.record and "finished" in seed.record]
     status = "FAILED" if "failed" in statuses else "FINISHED"
     end = None
-    if (
-        ended
-    ):  # MLflow shows start and duration: the seeds may be hours apart, so it is that of their trainings together
+    # MLflow shows start and duration; the seeds may be hours apart, so the duration is that of their trainings together
+    if ended:
         seconds = sum(record.get("seconds", 0.0) for record in ended)
         end = milliseconds(min(record["started"] for record in ended)) + round(1000 * seconds)
     store.client.set_terminated(run_id, status, end)
@@ -315,7 +314,8 @@ def _track_files(store: Store, plan: Plan, found: Sequence[Any]) -> str | None:
     """Put tables, plots and report into one run of the study, if there are any -> its id."""
     name, folder = plan.study.name, store.results / plan.study.name
     files = contents.study_files(folder)
-    note = f"{contents.answers_note(folder)}\n\n{contents.study_note(plan)}".strip()
+    about = contents.study_note(plan)
+    note = f"{contents.answers_note(folder, contents.MOST_LETTERS - len(about))}\n\n{about}".strip()
     signature = _hash([contents.FORMAT, files, note])
     if not files or [entry.data.tags.get("capsbench.contents") for entry in found] == [signature]:
         return str(found[0].info.run_id) if found else None

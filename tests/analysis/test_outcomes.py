@@ -3,8 +3,17 @@
 import pytest
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.contrasts import compare, is_shown
-from capsbench.analysis.outcomes import OUTCOMES, TOO_FEW, asked_rows, family_grid, outcome_of, question_grid
+from capsbench.analysis.contrasts import compare, contrasts_of_begun, is_shown
+from capsbench.analysis.outcomes import (
+    CHANCE,
+    OUTCOMES,
+    SAME,
+    TOO_FEW,
+    asked_rows,
+    family_grid,
+    outcome_of,
+    question_grid,
+)
 from capsbench.analysis.tables import build_table
 
 STUDY = """\
@@ -47,11 +56,65 @@ def ended(make_plan, write_run, results):
 TITLES = {"digits": "digits", "pairs": "pairs"}
 
 
-def test_a_row_has_one_outcome(ended):
-    _, _, rows = ended
-    assert {outcome_of(row) for row in rows} <= {*OUTCOMES, TOO_FEW}
-    for row in rows:
-        assert sum(outcome(row) for outcome in OUTCOMES.values()) == 1
+@pytest.mark.parametrize(
+    ("errors", "word", "text"),
+    [
+        ([6.0, 6.2, 6.1, 6.0, 6.1], "higher", "+1.00"),
+        ([4.0, 4.2, 4.1, 4.0, 4.1], "lower", "−1.00"),
+        ([5.1, 5.0, 5.3, 5.0, 5.1], SAME, "≈ +0.02"),
+        (STEADY, "identical", "identical"),
+        ([2.0, 9.0, 4.0, 8.0, 3.5], "undecided", "undecided"),
+        ([6.0, 6.2], TOO_FEW, TOO_FEW),
+    ],
+)
+def test_a_row_has_one_outcome(make_plan, write_run, results, errors, word, text):
+    plan = make_plan(STUDY)
+    for run in plan.runs:
+        if run.variant == "one":
+            write_run(run, error=STEADY[run.seed])
+        elif run.variant == "near" and run.seed < len(errors):
+            write_run(run, error=errors[run.seed])
+    rows = list(compare(plan.contrasts, collect(plan, results)).itertuples())
+    (near,) = [row for row in rows if row.contrast == "near"]
+    assert outcome_of(near) == word
+    assert sum(outcome(near) for outcome in OUTCOMES.values()) == 1 or word == TOO_FEW
+    (line,) = family_grid([near], TITLES).texts()
+    assert line == f"near: digits {text}"
+
+
+def test_a_run_at_chance_has_no_number(make_plan, write_run, results):
+    plan = make_plan(STUDY)
+    for run in plan.runs:
+        stuck = run.variant == "near" and run.seed == 0
+        write_run(run, error=90.0 if stuck else STEADY[run.seed], stuck_at_chance=stuck, diagnostics=[])
+    runs = collect(plan, results)
+    rows = list(compare(plan.contrasts, runs).itertuples())
+    assert family_grid(rows, TITLES).texts()[0] == f"near: digits {CHANCE}"
+    table = build_table("questions", plan, runs)
+    assert table.grids[0].rows[0].texts[1:] == (CHANCE, CHANCE)
+    assert set(table.numbers["at_chance"]) == {0, 1}
+
+
+def test_a_contrast_without_a_name_answers_no_question(make_plan, write_run, results):
+    text = STUDY.replace("  second:\n", "  other:\n    - {a: far, b: one, experiment: digits}\n  second:\n")
+    plan = make_plan(text)
+    for run in plan.runs:
+        write_run(run, error=STEADY[run.seed])
+    rows = list(compare(plan.contrasts, collect(plan, results)).itertuples())
+    asked = asked_rows(plan, rows)["Does it help?"]
+    assert [row.family for own in asked.values() for row in own] == ["first", "second", "second", "second"]
+
+
+def test_what_is_the_same_in_its_family_alone_is_marked(make_plan, write_run, results):
+    near = [5.6, 4.9, 5.5, 4.9, 5.3]  # p (same) is 0.03
+    plan = make_plan(STUDY)
+    for run in plan.runs:
+        write_run(run, error={"one": STEADY, "near": near, "far": [9.0, 3.0, 8.0, 2.0, 7.0]}[run.variant][run.seed])
+    rows = list(compare(plan.contrasts, collect(plan, results)).itertuples())
+    row = rows[0]
+    assert 0.0125 < row.p_same_raw == row.p_same < 0.05  # of a family of one
+    lines = dict(question_grid(asked_rows(plan, rows), TITLES).lines)
+    assert lines["a little"][0].text == "≈ +0.16†"
 
 
 def test_what_falls_to_the_correction_over_the_question_is_marked(ended):
@@ -90,11 +153,22 @@ def test_the_table_of_questions_has_means_with_intervals_and_their_numbers(ended
     assert grid.rows[0].texts[1] == f"+0.32*† [+{near.low:.2f}, +{near.high:.2f}]"
     assert len(table.numbers) == 4
     assert set(table.numbers["row"]) == {"a little", "a lot"}
-    assert "†: shown in its family" in table.caption
+    assert "†: in its family alone" in table.caption
 
 
 def test_a_question_without_answers_says_so(make_plan, results):
     plan = make_plan(STUDY)
     runs = collect(plan, results)
     table = build_table("questions", plan, runs)
-    assert table.grids[0].rows[0].texts[1:] == ("too few seeds", "too few seeds")
+    assert table.grids[0].rows[0].texts[1:] == (TOO_FEW, TOO_FEW)
+
+
+def test_an_experiment_that_has_not_begun_has_no_column(make_plan, write_run, results):
+    plan = make_plan(STUDY + "  On pairs alone?:\n    pairs: [near on pairs]\n")
+    for run in plan.runs:
+        if run.experiment == "digits":
+            write_run(run, error=STEADY[run.seed])
+    runs = collect(plan, results)
+    found = asked_rows(plan, list(compare(contrasts_of_begun(plan, runs), runs).itertuples()))
+    assert list(found) == ["Does it help?"]
+    assert question_grid(found, TITLES).columns == ("digits",)

@@ -268,19 +268,24 @@ def test_the_note_of_a_study_says_what_it_shows(tmp_path):
     contrasts.write_text("contrast,data_set,shows\n" + "a,b,c\n" * 16)
     assert answers_note(tmp_path) == ""
     lines = [
-        "question,row,outcome,data_set",
-        "Is it?,EM,+0.74,digits",
-        "Is it?,EM,undecided,pairs",
-        "And?,all,≈ 0.1,pairs",
+        "question,row,outcome,experiment,data_set",
+        "Is it?,EM | 3,+0.74,a,digits",
+        "Is it?,EM | 3,undecided,b,pairs",
+        "And?,all,≈ 0.1,b,pairs",
     ]
-    (tmp_path / "tables/questions.csv").write_text("\n".join(lines), encoding="utf-8")
-    assert answers_note(tmp_path).splitlines()[2:] == [
-        "| | digits | pairs |", "|--|--|--|", "| **Is it?** | | |", "| EM | +0.74 | undecided |", "| **And?** | | |",
-        "| all |  | ≈ 0.1 |",
+    questions = tmp_path / "tables/questions.csv"
+    questions.write_text("\n".join(lines), encoding="utf-8")
+    assert answers_note(tmp_path).splitlines()[3:] == [
+        "| | digits | pairs |", "|--|--|--|", "| **Is it?** | | |", r"| EM \| 3 | +0.74 | undecided |",
+        "| **And?** | | |", "| all |  | ≈ 0.1 |",
     ]  # fmt: skip
-    more = [f"Is it?,row {n} {'x' * 100},+0.74,digits" for n in range(200)]
-    (tmp_path / "tables/questions.csv").write_text("\n".join([*lines, *more]), encoding="utf-8")
-    assert len(answers_note(tmp_path)) <= 7000  # MLflow takes no longer ones
+    questions.write_text("\n".join(lines).replace("pairs", "digits"), encoding="utf-8")
+    assert answers_note(tmp_path).splitlines()[3] == "| | a | b |"  # two experiments on one data set
+    more = [f"Is it?,row {n} {'x' * 100},+0.74,a,digits" for n in range(200)]
+    questions.write_text("\n".join([*lines, *more]), encoding="utf-8")
+    note = answers_note(tmp_path, 5000)
+    assert 4800 < len(note) <= 5000
+    assert note.endswith("More is in the tables, which are artifacts of this run.")
 
 
 def test_a_new_description_reaches_the_store(filled, results, tmp_path):

@@ -18,7 +18,7 @@ from capsbench.analysis.contrasts import (
     p_value,
     titles_of,
 )
-from capsbench.analysis.outcomes import SAME, outcome_of
+from capsbench.analysis.outcomes import CHANCE, SAME, outcome_of
 from capsbench.analysis.tables.model import Grid, Row, Table, file_names
 from capsbench.analysis.tables.text import MISSING, precision_lines, probability_text
 from capsbench.study import Contrast, Plan
@@ -26,7 +26,7 @@ from capsbench.study import Contrast, Plan
 NAME = "contrasts"
 _MOST_NAMES = 2  # in a note; more are counted
 SHOWS = "what it shows"
-_IS = {SAME: "the same", "undecided": MISSING, "at chance in some seeds": "at chance"}
+_IS = {SAME: "the same", "undecided": MISSING, CHANCE: "at chance"}
 _COLUMNS = (
     "contrast",
     "errors",
@@ -95,14 +95,14 @@ def contrasts_caption(plan: Plan) -> str:
     return (
         f"Study '{plan.study.name}'. Differences in test error at equal seeds, the first variant minus the second, "
         "in points of %: negative where the first is better, beside the mean errors of both in %. Mean over the "
-        "seeds and the 95 % t interval of that mean. First is: what its error was shown to be. P(better): the "
-        "probability, by the t distribution, that in a fresh pair of runs the error of the first is below that of "
-        "the second. p: paired t test, two-sided; p (Holm): adjusted for the contrasts of the family that have a "
-        "p, so that a family of one is not corrected, and no family for the others. p (same): of two one-sided "
-        "paired t tests that the first's error lies within a tenth of the second's, adjusted likewise. A contrast "
-        "with a run at chance shows neither. n, left out in print where none is missing: seeds with a result of "
-        "both variants, out of the planned seeds. Intervals are not adjusted, and they are about seeds: "
-        f"{not_in_intervals(plan)}."
+        "seeds and the 95 % t interval of that mean. First is: what its error was shown to be, higher, lower or "
+        "the same, or why nothing is shown. P(better): the probability, by the t distribution, that in a fresh "
+        "pair of runs the error of the first is below that of the second. p: paired t test, two-sided; p (Holm): "
+        "adjusted for the contrasts of the family that have a p, so that a family of one is not corrected, and no "
+        "family for the others. p (same): of two one-sided paired t tests that the first's error lies within a "
+        "tenth of the second's, adjusted likewise. A contrast with a run at chance shows neither. n, left out in "
+        "print where none is missing: seeds with a result of both variants, out of the planned seeds. Intervals "
+        f"are not adjusted, and they are about seeds: {not_in_intervals(plan)}."
     )
 
 

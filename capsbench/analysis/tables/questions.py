@@ -3,7 +3,7 @@
 import pandas as pd
 
 from capsbench.analysis.contrasts import compare, contrasts_of_begun, not_in_intervals, titles_of
-from capsbench.analysis.outcomes import TOO_FEW, Outcome, asked_rows, question_grid
+from capsbench.analysis.outcomes import CHANCE, TOO_FEW, Outcome, asked_rows, question_grid
 from capsbench.analysis.tables.model import Grid, Row, Table
 from capsbench.analysis.tables.source import Source
 from capsbench.analysis.tables.text import MISSING
@@ -24,6 +24,7 @@ _NUMBERS = (
     "p",
     "p_holm",
     "p_same",
+    "at_chance",
 )
 
 
@@ -65,8 +66,8 @@ def questions_table(source: Source) -> Table:
 def _text(cell: Outcome | None) -> str:
     if cell is None:
         return MISSING
-    if cell.word == TOO_FEW:
-        return TOO_FEW
+    if cell.word in (TOO_FEW, "identical", CHANCE):
+        return cell.text
     shown = _SHOWN if cell.word in ("higher", "lower") else ""
     same = "≈ " if cell.text.startswith("≈") else ""
     return f"{same}{cell.mean}{shown}{cell.marks} {cell.interval}".strip()
