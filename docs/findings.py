@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 from remembered import remembered
-from summaries import BY_SEED, MAIN, NOTES, SIZED, SUMMARY, TITLES
+from summaries import BY_SEED, LATER, MAIN, NOTES, SIZED, SUMMARY, TITLES
 
 from capsbench.analysis.collect import NEAR_CHANCE
 from capsbench.analysis.measures import NAME as MEASURES
@@ -102,6 +102,17 @@ def by_seed(reference: Path, study: str) -> str:
     for name, keys in rows.items():
         found = [_seeds_of(cell(runs, *key.split("/"))) if key else "" for key in keys]
         lines.append([name, *found])
+    return table(lines)
+
+
+def after_more_epochs(reference: Path, *studies: str) -> str:
+    """Return the error of every seed of some networks after 15 epochs and after 30, from two studies."""
+    runs = {study: read_runs(reference, study) for study in studies}
+    lines = [["error % by seed (largest minus smallest)", "data", "15 epochs", "30 epochs"]]
+    for name, keys in LATER.items():
+        cells = [cell(runs[study], *rest) for study, *rest in (key.split("/") for key in keys)]
+        experiment = keys[0].split("/")[1]
+        lines.append([name, data_title(cells[0], experiment), *map(_seeds_of, cells)])
     return table(lines)
 
 

@@ -23,7 +23,7 @@ from claimed import claimed
 from contrasted import contrast_rows, contrasts, contrasts_note, effects
 from crops import crops
 from drawn import drawn
-from findings import by_seed, commits, held_out, lost_classes, results, summary, table
+from findings import after_more_epochs, by_seed, commits, held_out, lost_classes, results, summary, table
 from first_steps import first_steps
 from fitted import fit
 from overlap import overlap
@@ -222,6 +222,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "disputed": disputed,
     "summary": summary,
     "by_seed": by_seed,
+    "after_more_epochs": after_more_epochs,
     "first_steps": first_steps,
     "held_out": held_out,
     "lost_classes": lost_classes,

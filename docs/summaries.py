@@ -180,6 +180,14 @@ MAIN = {
         },
     },
 }
+LATER = {  # after 15 epochs and after 30: STUDY/EXPERIMENT/VARIANT of both
+    "Heinsen's couplings, lengths": ("cpu/smallnorb/heinsen_lengths", "diagnostics/smallnorb/heinsen_lengths_long"),
+    "sparse routing": ("cpu/affnist-generated/capsnet_routings-sparse", "diagnostics/affine-far/sparse_long"),
+    "EM routing (2 iterations), 0.02 in the class layer": (
+        "cpu/affnist-generated/capsnet_em_twice_whole",
+        "diagnostics/affine-far/em_whole_long",
+    ),
+}
 BY_SEED = {  # study -> heads of the columns, and for each row the cells EXPERIMENT/VARIANT below them
     "diagnostics": (
         ("15 epochs", "30 epochs", "15 epochs, seed 4's images for all"),

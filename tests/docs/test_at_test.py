@@ -64,7 +64,7 @@ def test_the_table_has_a_row_per_method_and_says_how_many_images_there_were(refe
     lines = at_test(reference, "tiny").splitlines()
     assert lines[0] == "| network | iterations in training | coupling entropy (MNIST) | MNIST |"
     assert lines[2:4] == [
-        "| CapsNet, dynamic routing three | 3 | 0.910 | 2.20 → 5.30 (**+3.10 [+2.85, +3.35]**) |",
+        "| CapsNet three | 3 | 0.910 | 2.20 → 5.30 (**+3.10 [+2.85, +3.35]**) |",
         "| CapsNet same | 2 or 3 | 0.910 | 3.00 → 3.00 (equal in every seed) |",
     ]
     assert "mean over 3 seeds" in lines[5]
