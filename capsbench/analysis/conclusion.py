@@ -62,7 +62,8 @@ class Finding:
     """One sentence. heading: what its items have in common. more: what is not listed, empty where all is.
 
     short: the items are a few words each, and need no line of their own. grid: what the page shows in place of the
-    items. all_items, behind: all of them, folded on the page, and what each shows when it is clicked.
+    items. all_items: what the page lists where there are more than `items`. behind: for each, what the page shows when
+    it is clicked; text output leaves that out.
     """
 
     heading: str
@@ -147,12 +148,10 @@ def findings_of_contrasts(
 
 def _questions(plan: Plan, rows: Sequence[Any]) -> Finding:
     """Tell the contrasts that the study asks about first, below their questions."""
-    titles = titles_of(plan)
-    asked = asked_rows(plan, rows)
-    texts = {question: "; ".join(question_grid({question: own}, titles).texts()) for question, own in asked.items()}
+    grid = question_grid(asked_rows(plan, rows), titles_of(plan))
+    texts = {part[0]: "; ".join(replace(grid, parts=(part,)).texts()) for part in grid.parts}
     items = (f"{question}{'' if question.endswith('?') else ':'} {text}" for question, text in texts.items())
     heading = "Test error of the first minus that of the second, mean in points, negative where the first is better"
-    grid = question_grid(asked, titles)
     return Finding(heading, tuple(items), "; ".join(grid.meanings()), grid=grid)
 
 
