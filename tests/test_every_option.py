@@ -101,7 +101,7 @@ def test_what_people_compare_is_registered():
     assert set(ROUTINGS.names()) >= {
         "dynamic", "em", "uniform", "random", "self", "attention", "sparse", "inverted_dot_product",
         "variational_bayes", "heinsen", "ablated_attention", "centred_attention", "ablated_heinsen", "ablated_em",
-        "random_selection",
+        "random_selection", "common_selection", "redrawn_selection",
     }  # fmt: skip
     assert set(MODELS.names()) >= {"capsnet", "matrix_capsnet", "cnn_sabour_mnist", "cnn_matched", "resnet20"}
     assert set(LOSSES.names()) >= {"margin", "spread", "share_likelihood", "cross_entropy"}
