@@ -128,8 +128,9 @@ def reproduce_run(folder: RunFolder, aside: Path, root: Path) -> Reproduction:
     differences, numbers = [], 0
     pairs = [(folder.metrics_path.name, _metrics(folder), _metrics(again))]
     for options in protocols:
-        measured = [dict(_numbers(f.read_evaluation(options.name, r))) for f, r in ((folder, before), (again, now))]
-        pairs.append((f"{options.name}.json", measured[0], measured[1]))
+        then, found = (dict(_numbers(f.read_evaluation(options.name, r))) for f, r in ((folder, before), (again, now)))
+        known = {name: value for name, value in found.items() if name in then}  # a protocol may measure more by now
+        pairs.append((f"{options.name}.json", then, known))
     for name, then, found in pairs:
         numbers += len(then)
         differences += [f"{name}: {text}" for text in [_differing(then, found)] if text]

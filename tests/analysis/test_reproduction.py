@@ -97,6 +97,16 @@ def test_each_number_that_differs_is_named_with_what_else_differs(here):
     assert said.startswith("key: differs\n") and "what else differs: torch (1.0, now" in said
 
 
+def test_what_a_protocol_did_not_measure_then_is_no_difference_and_what_it_no_longer_measures_is(here):
+    folder = folder_of(here)
+    accuracy = folder.read_evaluation("accuracy", folder.read_record())
+    folder.write_evaluation("accuracy", {name: value for name, value in accuracy.items() if name != "errors"})
+    assert again(here).differences == ()
+    folder.write_evaluation("accuracy", accuracy | {"luck": 0.5})
+    (difference,) = again(here).differences
+    assert difference.startswith("accuracy.json: 1 of ") and "luck 0.5, now nothing" in difference
+
+
 def test_other_weights_are_a_difference(here):
     record = folder_of(here).read_record()
     folder_of(here).write_record({**record, "files": {**record["files"], "model.pt": "0" * 64}})

@@ -14,7 +14,7 @@ from capsbench.data.readers.raw import Raw
 from capsbench.evaluation import Context
 from capsbench.evaluation.accuracy import count_errors
 from capsbench.evaluation.predictions import Predictions
-from capsbench.evaluation.viewpoint import Factor, errors_by, errors_by_object, factors_of, viewpoint
+from capsbench.evaluation.viewpoint import Factor, displacements, errors_by, errors_by_object, factors_of, viewpoint
 from capsbench.study import Data
 
 CPU = torch.device("cpu")
@@ -156,6 +156,35 @@ def test_affine_digits_by_what_was_drawn():
     assert found["gap"] == pytest.approx(found["error"] - found["familiar_error"])
 
 
+def test_affine_digits_by_how_far_they_were_moved():
+    def wrong(_, task):
+        return (displacements(task.eval_images(torch.arange(len(task.labels)))[0]) > 8).numpy()
+
+    found = viewpoint(context_of("affdigits", wrong=wrong, splits=("test", "familiar"), transforms_per_image=1))
+    by = found["by"]["displacement"]
+    assert list(by)[:6] == ["1", "3", "5", "7", "9", "11"]
+    assert [by[middle]["error"] for middle in ("5", "7", "9", "11")] == [0.0, 0.0, 100.0, 100.0]
+    assert found["worst_displacement"] == 100.0
+    line = next(c for c in found["curves"] if c["name"] == "displacement")
+    assert line["x_label"] == "displacement (pixels)"
+
+
+def test_a_displacement_is_the_larger_of_the_two_of_the_centre_of_mass():
+    images = torch.zeros(4, 1, 40, 40, dtype=torch.uint8)
+    images[0, 0, 19:21, 19:21] = 255  # in the middle
+    images[1, 0, 19:21, 26:28] = 255  # 7 to the right
+    images[2, 0, 10:12, 25:27] = 255  # 9 up, 6 to the right
+    assert displacements(images).tolist() == [0.0, 7.0, 9.0, 0.0]  # the last has no ink
+
+
+def test_digits_in_training_places_are_moved_as_far_as_training_moves_them():
+    data = Data(name="affdigits", options=CATALOGUE["affdigits"].options(transforms_per_image=1, placement="training"))
+    raw = read_split(data, NOWHERE, "test")
+    near = factors_of({}, make_task(data, raw, "test", CPU), 8)["displacement"].values
+    before = displacements(torch.from_numpy(raw.images)).numpy()  # scikit-learn's are not quite in the middle
+    assert near.max() < 6 + 1.5 * before.max() + 0.5
+
+
 def test_the_shift_of_a_translated_digit_is_where_its_ink_went():
     data = Data(name="affdigits", options=CATALOGUE["affdigits"].options())
     raw = read_split(data, NOWHERE, "test")
@@ -176,10 +205,12 @@ def test_the_shift_of_a_translated_digit_is_where_its_ink_went():
         assert set(factors[name].values) == set(range(-6, 7))
 
 
-def test_official_affnist_has_its_rotation():
+def test_official_affnist_has_its_rotation_and_the_displacement_of_its_images():
     raw = Raw(np.zeros((4, 1, 40, 40), np.uint8), np.arange(4), {"rotation": np.array([-20.0, 3, 4, 20])})
+    raw.images[1, 0, 20, 38] = 255
     task = make_task(Data(name="affnist"), raw, "test", CPU)
     factors = factors_of(raw.factors, task, 2)
+    assert factors["displacement"].values.tolist() == [0.0, 18.5, 0.0, 0.0]
     assert_array_equal([g["images"] for g in errors_by(np.zeros(4, bool), factors["rotation"]).values()], [1, 3])
 
 
