@@ -4,7 +4,6 @@ docs/questions.py has the questions, and the places in their answers that are fi
 something else than its place says stops the generator, so that no answer outlives its numbers.
 """
 
-import hashlib
 import itertools
 import re
 from collections.abc import Iterator
@@ -16,14 +15,13 @@ from at_test import one_iteration_at_test
 from contrasted import difference, is_post_hoc, is_same, is_shown, is_uncorrected, read_contrasts
 from findings import TITLES, named, table
 from fitted import on_validation_images
-from PIL import Image, PngImagePlugin
+from picture import draw_anew
 from question import AT_TEST, ON_VALIDATION, Contrast, Question
 from questions import QUESTIONS
 
 from capsbench.analysis.contrasts import MARK_POST_HOC, digits_for, interval_of_difference, margin_text
 from capsbench.analysis.measures import NAME as MEASURES
 from capsbench.analysis.plots.contrasts import side_by_side
-from capsbench.analysis.plots.files import save_figure
 from capsbench.analysis.plots.forest import Row
 from capsbench.analysis.plots.style import styled
 
@@ -70,17 +68,7 @@ def draw_answers(reference: Path, picture: Path, check: bool) -> bool:
     """
     titles, layouts = _rows(_read(reference))
     remark = REMARK if any(DAGGER in row.mark for rows in layouts for row in rows) else ""
-    digest = hashlib.sha256(repr((titles, layouts, remark)).encode()).hexdigest()
-    if picture.exists() and Image.open(picture).info.get("Rows") == digest:
-        return False
-    if not check:
-        _, svg = save_figure(styled(side_by_side)(titles, layouts, remark), picture.parent, picture.stem)
-        svg.unlink()
-        told = PngImagePlugin.PngInfo()
-        told.add_text("Rows", digest)
-        drawn = Image.open(picture)
-        drawn.save(picture, optimize=True, dpi=drawn.info["dpi"], pnginfo=told)
-    return True
+    return draw_anew(picture, (titles, layouts, remark), lambda: styled(side_by_side)(titles, layouts, remark), check)
 
 
 def _read(reference: Path) -> dict[str, pd.DataFrame]:

@@ -27,6 +27,7 @@ from findings import after_more_epochs, by_seed, commits, held_out, lost_classes
 from first_steps import first_steps
 from fitted import fit
 from overlap import overlap
+from places import draw_places, places
 from prose import intervals, unfounded
 from pydantic import BaseModel
 from spreads import alike, one_class, spreads
@@ -245,6 +246,7 @@ BLOCKS: dict[str, Callable[..., str]] = {
     "taken_for": taken_for,
     "crops": crops,
     "overlap": overlap,
+    "places": places,
     "drawn": drawn,
     "answers": answers,
     "at_test": at_test,
@@ -305,6 +307,9 @@ def update(root: Path, check: bool) -> Iterator[str]:
     shown = any("begin answers" in page.read_text(encoding="utf-8") for page in pages(root))
     if shown and draw_answers(root / "results/reference", root / "docs/answers.png", check):
         yield "docs/answers.png: is stale; run python docs/generate.py"
+    shown = any("begin places" in page.read_text(encoding="utf-8") for page in pages(root))
+    if shown and draw_places(root / "results/reference", root / "docs/surprises/places.png", check):
+        yield "docs/surprises/places.png: is stale; run python docs/generate.py"
 
 
 def check_prose(root: Path) -> Iterator[str]:

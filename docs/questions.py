@@ -73,8 +73,9 @@ QUESTIONS = (
     Question(
         "Is CapsNet better on affine digits? No, a CNN of its size and a ResNet-20 are.",
         "CapsNet and matrix capsules against a ResNet-20",
-        "Trained on translated digits and tested on affine ones, it is behind both. CapsNet without routing is less "
-        "far behind the CNN where no test digit lies farther from the centre than in training.",
+        "Trained on translated digits and tested on affine ones, it is behind both. Its error rises most where digits "
+        "lie farther from the centre than in training, that of the ResNet-20 hardly. Where none does, CapsNet without "
+        "routing is less far behind the CNN.",
         "Trained on translated digits and tested on affine images generated from MNIST, CapsNet has an error "
         "{cnn@affnist-generated>} points higher than a CNN of its size and {resnet@affnist-generated>} higher than a "
         "ResNet-20. Dynamic routing has the same error there as equal couplings, within a tenth "
@@ -122,7 +123,8 @@ QUESTIONS = (
         "{matrix_pairs@multimnist>} points higher, and {matrix_em@multimnist>} higher than that of EM routing in "
         "CapsNet with decoder.\n"
         "With one iteration of routing, and no test digit farther out than in training, the difference from the CNN is "
-        "{near@affnist-generated>} points ([affine digits](surprises/affine.md#affine-digits)).",
+        "{near@affnist-generated>} points ([by where the digits lie](surprises/affine.md#where-the-digits-lie), for all "
+        "networks).",
         also="{resnet_pairs@multimnist=} {decoder@affnist-generated>} {em@affnist-generated=} "
         "{spread@affnist-generated=} {attention@affnist-generated=} {sparse@affnist-generated=} "
         "{bayes@affnist-generated=} {equal@affnist-generated>?}",

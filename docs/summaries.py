@@ -183,6 +183,7 @@ MAIN = {
 LATER = {  # after 15 epochs and after 30: STUDY/EXPERIMENT/VARIANT of both
     "Heinsen's couplings, lengths": ("cpu/smallnorb/heinsen_lengths", "diagnostics/smallnorb/heinsen_lengths_long"),
     "sparse routing": ("cpu/affnist-generated/capsnet_routings-sparse", "diagnostics/affine-far/sparse_long"),
+    "self-routing": ("cpu/affnist-generated/capsnet_self", "diagnostics/affine-far/self_far_long"),
     "EM routing (2 iterations), 0.02 in the class layer": (
         "cpu/affnist-generated/capsnet_em_twice_whole",
         "diagnostics/affine-far/em_whole_long",
