@@ -123,7 +123,7 @@ QUESTIONS = (
         "{matrix_pairs@multimnist>} points higher, and {matrix_em@multimnist>} higher than that of EM routing in "
         "CapsNet with decoder.\n"
         "With one iteration of routing, and no test digit farther out than in training, the difference from the CNN is "
-        "{near@affnist-generated>} points ([by where the digits lie](surprises/affine.md#where-the-digits-lie), for all "
+        "{near@affnist-generated>} points ([by where digits lie](surprises/affine.md#where-the-digits-lie), for all "
         "networks).",
         also="{resnet_pairs@multimnist=} {decoder@affnist-generated>} {em@affnist-generated=} "
         "{spread@affnist-generated=} {attention@affnist-generated=} {sparse@affnist-generated=} "
