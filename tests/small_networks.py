@@ -12,6 +12,7 @@ SHAPE, CLASSES = (1, 28, 28), 10
 SMALL: dict[str, dict[str, Any]] = {
     "capsnet": {"conv_channels": 8, "primary_types": 2, "decoder": {"hidden": (16, 32)}},
     "capsnet_ablated_children": {"conv_channels": 8, "primary_types": 2},
+    "resnet20_ablated": {"widths": (4, 8, 16), "blocks": 1},
     "cnn_sabour_mnist": {"conv_channels": (4, 4, 2), "hidden": (16, 8), "dropout": 0.0},
     "cnn_matched": {"matched_to": {"name": "resnet20", "widths": (8, 16), "blocks": 1}, "dropout": 0.0},
     "cnn_sabour_multimnist": {"conv_channels": (4, 4), "hidden": 32},

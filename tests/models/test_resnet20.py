@@ -24,6 +24,31 @@ def test_known_parameter_counts_are_met_exactly(options, parameters):
     assert count_parameters(model) == parameters
 
 
+def test_without_the_mean_the_last_layer_has_weights_for_each_position():
+    with torch.device("meta"):
+        model = build_model("resnet20_ablated", image_shape=(3, 32, 32), num_classes=10)
+    assert count_parameters(model) == 269_722 + 63 * 64 * 10
+
+
+def test_without_the_mean_it_starts_as_with_it_and_tells_positions_apart():
+    networks = []
+    for name in ("resnet20", "resnet20_ablated"):
+        torch.manual_seed(0)
+        networks.append(build_model(name, image_shape=(1, 12, 12), num_classes=5, **SMALL).eval())
+    with_mean, without = networks
+    images = torch.rand(2, 1, 12, 12)
+    assert torch.equal(with_mean.features(images), without.features(images))
+    features = torch.zeros(2, 16, 3, 3)
+    features[0, :, 0, 0] = features[1, :, 2, 2] = 1.0
+    for network, is_same in ((with_mean, True), (without, False)):
+        network.features = torch.nn.Identity()
+        first, second = network(features).scores
+        assert torch.allclose(first, second) == is_same
+    without.classifier.weight.data = with_mean.classifier.weight.data.repeat_interleave(9, dim=1) / 9
+    without.classifier.bias.data = with_mean.classifier.bias.data
+    torch.testing.assert_close(without(features).scores, with_mean(features).scores)
+
+
 @pytest.mark.parametrize("blocks", [1, 3])
 def test_it_has_the_layers_of_its_name(blocks):
     model = build(blocks=blocks)
