@@ -4,6 +4,7 @@ Everything is said from numbers: contrasts by their intervals and Holm's correct
 their verdicts. The order is that of the study, which asks its largest question first, and not that of the results.
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,6 +55,7 @@ MOST_DATA = 4  # data sets that the scope names
 MOST_ITEMS = 3  # that a sentence lists; the tables have the others
 ONE_BY_ONE = 15  # contrasts; with more, each family is told in a line
 MOST_FAMILIES = 20
+MOST_OPEN = 20  # contrasts that the page shows at once; the families after them are opened by a click
 _DIRECTION = {"supported": "supported in its direction", "contradicted": "contradicted in its direction"}
 
 
@@ -63,7 +65,7 @@ class Finding:
 
     short: the items are a few words each, and need no line of their own. grid: what the page shows in place of the
     items. all_items: what the page lists where there are more than `items`. behind: for each, what the page shows when
-    it is clicked; text output leaves that out.
+    it is clicked, of the first `unfolded` at once; text output leaves that out.
     """
 
     heading: str
@@ -73,6 +75,7 @@ class Finding:
     grid: OutcomeGrid | None = None
     all_items: tuple[str, ...] = ()
     behind: tuple[OutcomeGrid, ...] = ()
+    unfolded: int = 0
 
     def __str__(self) -> str:
         """Return the sentence."""
@@ -99,12 +102,16 @@ def findings(
 ) -> list[Finding]:
     """Return the sentences of `conclusion` in parts; those about contrasts are left out where there are none.
 
-    Claims are named where the study has their table: a study of what surprises may leave it out.
+    Claims are named where the study has their table: a study of what surprises may leave it out. They come first in a
+    study that tests more of them than it has contrasts.
     """
     there = cells(plan, runs)
     claims = claims_of(plan, runs, there, measures or {}, correct) if "claims" in table_names(plan) else []
-    of_papers = _of_papers(there, claims, titles_of(plan))
-    return [*findings_of_contrasts(plan, runs), *of_papers]
+    of_claims, of_values = list(_of_claims(claims, titles_of(plan))), _of_values(there, titles_of(plan))
+    of_contrasts = list(findings_of_contrasts(plan, runs))
+    tested = sum(claim.verdict != "not tested" for claim in claims)
+    own = [*of_claims, *of_contrasts] if tested > len(plan.contrasts) else [*of_contrasts, *of_claims]
+    return [*own, *of_values]
 
 
 def findings_of_contrasts(
@@ -173,7 +180,10 @@ def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]
     found = _listed(heading, lines, "families", MOST_FAMILIES, where)
     if plan.study.questions:
         found = Finding(heading, more=f"{len(families)} families {where}")
-    yield replace(found, all_items=tuple(lines), behind=tuple(family_grid(own, titles) for own in families.values()))
+    grids = tuple(family_grid(own, titles) for own in families.values())
+    shown = itertools.accumulate(len(grid.lines) for grid in grids)
+    unfolded = 0 if plan.study.questions else max(1, sum(count <= MOST_OPEN for count in shown))
+    yield replace(found, all_items=tuple(lines), behind=grids, unfolded=unfolded)
     corrected = _correction(rows)
     if zero := sum(excludes_zero(row) for row in kept(rows, is_open)):
         corrected += f", which leaves {zero} undecided though their interval leaves out zero"
@@ -255,12 +265,15 @@ def _not_shown(row: Any) -> str:
     return "; ".join([f"{text} ({count_in_words(row.n)} seeds, paired)", *filter(None, (row.dropped,))])
 
 
-def _of_papers(found: Sequence[Cell], claims: Sequence[ClaimResult], titles: Mapping[str, str]) -> Iterable[Finding]:
-    beside = [cell for cell in found if cell.published is not None and cell.verdict.word != "not run"]
+def _of_claims(claims: Sequence[ClaimResult], titles: Mapping[str, str]) -> Iterable[Finding]:
     tested = [claim for claim in claims if claim.verdict in ("supported", "contradicted", "undecided")]
     if tested:
         yield _listed("The papers' claims", [_claim(claim) for claim in tested])
     yield from _at_this_scale([claim for claim in claims if claim.verdict == "not comparable"], titles)
+
+
+def _of_values(found: Sequence[Cell], titles: Mapping[str, str]) -> Iterable[Finding]:
+    beside = [cell for cell in found if cell.published is not None and cell.verdict.word != "not run"]
     if not beside:
         yield Finding("No published value stands beside a result of this study")
         return

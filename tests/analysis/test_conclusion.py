@@ -7,7 +7,7 @@ import pytest
 from studies import FULL
 
 from capsbench.analysis.collect import collect
-from capsbench.analysis.conclusion import MOST_ITEMS, ONE_BY_ONE, conclusion, findings, scope
+from capsbench.analysis.conclusion import MOST_ITEMS, MOST_OPEN, ONE_BY_ONE, conclusion, findings, scope
 from capsbench.analysis.contrasts import compare, not_in_intervals
 
 FIVE = """\
@@ -279,6 +279,21 @@ def test_tests_of_a_claim_on_several_data_sets_are_no_claims_of_their_own(conclu
     assert "2 of 2 tests of one claim came out as claimed" in sentence
 
 
+def test_claims_come_first_where_there_are_more_of_them_than_contrasts(concluded):
+    line = "  mnist: {data: {name: mnist}, training: {batch_size: 64}}"
+    twice = CLAIM.replace("  mnist: {data: {name: mnist}}", f"{line}\n{line.replace('  mnist', '  again')}")
+    ends = {
+        "capsnet_iterations1": [0.29, 0.30, 0.28, 0.29, 0.29],
+        "capsnet_iterations3": [0.25, 0.25, 0.24, 0.25, 0.26],
+    }
+    pair = "{a: capsnet-iterations3, b: capsnet-iterations1, experiment: %s, name: more}"
+    for compared, first in ((["mnist"], "Tested at"), (["mnist", "again"], "A difference")):
+        declared = "".join(f"    - {pair % name}\n" for name in compared)
+        said, _ = concluded(twice.replace("experiments:", f"contrasts:\n  own:\n{declared}experiments:"), **ends)
+        assert said[0].startswith(first)
+        assert said[1].startswith({"Tested at": "A difference", "A difference": "Tested at"}[first])
+
+
 def test_nothing_is_concluded_before_anything_has_run(concluded):
     said, _ = concluded()
     assert said[0].startswith("Nothing can be said yet")
@@ -331,8 +346,26 @@ def test_behind_a_family_the_networks_stand_by_what_came_out(ended):
         f"v3 against one: {digits} +1.00",
     ]
     assert "v0 against one" not in str(families)
+    assert families.unfolded == 1
     plan, runs = ended(text, **(ends | {"v0": ["failed"] * 5}))
     assert findings(plan, runs)[0].behind[0].texts()[0] == f"v0 against one: {digits} too few seeds"
+
+
+def test_the_page_opens_families_as_long_as_they_are_few_lines(ended):
+    names, text = many()
+    head, body = text.split("experiments:", 1)
+    lines = [line for line in head.splitlines(keepends=True) if line.startswith("    - ")]
+    start = head.split("  all:")[0]
+    for sizes, unfolded in (([8, 8], 2), ([8, 4, 4], 3), ([16], 1)):
+        assert sum(sizes) == len(lines) <= MOST_OPEN
+        cut = iter(lines)
+        families = "".join(f"  f{k}:\n" + "".join(next(cut) for _ in range(size)) for k, size in enumerate(sizes))
+        plan, runs = ended(f"{start}{families}experiments:{body}", **dict.fromkeys(["one", *names], STEADY))
+        assert findings(plan, runs)[0].unfolded == unfolded
+    more = f"{start}  f0:\n{lines[0]}  f1:\n{''.join(lines[1:])}  f2:\n"
+    more += "".join(f"    - {{a: {name}, b: two}}\n" for name in names)
+    plan, runs = ended(f"{more}experiments:{body}", **dict.fromkeys(["one", "two", *names], STEADY))
+    assert findings(plan, runs)[0].unfolded == 2
 
 
 def test_a_study_with_questions_answers_them_first(ended):
