@@ -102,6 +102,8 @@ SUMMARY = {
         "CapsNet, sparse routing with five classes, decoder": {"multimnist": "sparse_five_pairs"},
         "CapsNet, two drawn classes per child, decoder": {"multimnist": "random_two_pairs"},
         "CapsNet, five drawn classes per child, decoder": {"multimnist": "random_five_pairs"},
+        "CapsNet, five classes per child by mean agreement, decoder": {"multimnist": "common_five_pairs"},
+        "CapsNet, five classes per child redrawn for each image, decoder": {"multimnist": "redrawn_five_pairs"},
         "CapsNet, self-routing": _both("capsnet_self", affine="capsnet_self"),
         "CapsNet, self-routing, decoder": {"multimnist": "capsnet_self_pairs"},
         "CapsNet, equal couplings, decoder, children and loss of self-routing": {

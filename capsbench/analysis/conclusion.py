@@ -310,7 +310,7 @@ def _at_this_scale(apart: Sequence[ClaimResult], titles: Mapping[str, str]) -> I
         if found:
             count = "the one claim" if len(apart) == 1 else f"{len(found)} of {what}"
             lines = [] if here == "undecided" else [_claim(claim, titles) for claim in found]
-            yield _listed(f"{start}{count} {words}", lines)
+            yield replace(_listed(f"{start}{count} {words}", lines), all_items=tuple(lines))
             start = ""
 
 
