@@ -29,7 +29,7 @@ from capsbench.analysis.contrasts import (
 )
 from capsbench.analysis.curves import Curves, curves_of
 from capsbench.analysis.outcomes import outcomes
-from capsbench.analysis.plots.style import PIXELS_PER_INCH, WIDTH
+from capsbench.analysis.plots.style import PAGE, PIXELS_PER_INCH, WIDTH
 from capsbench.analysis.published_values import Published
 from capsbench.analysis.statistics import FEWEST, summarise
 from capsbench.analysis.tables.model import Grid, Table
@@ -50,6 +50,7 @@ BESIDE = "ours − published (points)"  # the column of differences where result
 _SCREEN = 1400  # pixels across of the widest plot; the page shows 1240 of them
 LONG = 60  # letters of a text that takes several lines
 _COLOURS = 128  # of a plot that is made smaller
+_PAGE_LENGTH = 10.0  # inches of a printed page
 _PNG, _WEBP = b"\x89PNG", b"RIFF"  # how such files start
 
 
@@ -85,12 +86,13 @@ class Plot:
     """A drawn plot.
 
     data: its file as an address, None where the page would become too large. columns: how many times as wide as a
-    column of a printed page it is.
+    column of a printed page it is. is_long: whether a printed page of its width does not hold it.
     """
 
     name: str
     data: str | None
     columns: float = 1.0
+    is_long: bool = False
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,7 @@ def plots_of(folder: Path, names: Sequence[str], most_bytes: int) -> list[Plot]:
     for path in reversed(files):
         if sum(map(_embedded_bytes, contents.values())) > most_bytes:
             contents[path] = b""
-    return [Plot(path.stem, _address(content), _columns(path)) for path, content in contents.items()]
+    return [Plot(path.stem, _address(content), *_size(path)) for path, content in contents.items()]
 
 
 def _result(cell: Cell, place: str) -> list[Field]:
@@ -320,15 +322,16 @@ def _png_of(path: Path, content: bytes) -> bytes:
     return content if content.startswith(_PNG) or not beside.exists() else beside.read_bytes()
 
 
-def _columns(path: Path) -> float:
-    """Return the width of a plot in columns, from its png; 1 where there is none."""
+def _size(path: Path) -> tuple[float, bool]:
+    """Return the width of a plot in columns, and whether it is longer than a page, from its png; else (1, False)."""
     from PIL import Image
 
     png = path.with_suffix(".png")
     if not png.exists():
-        return 1.0
+        return 1.0, False
     with Image.open(png) as image:
-        return round(image.width / (PIXELS_PER_INCH * WIDTH), 1)
+        is_long = image.height > PIXELS_PER_INCH * _PAGE_LENGTH * max(1.0, image.width / (PIXELS_PER_INCH * PAGE))
+        return round(image.width / (PIXELS_PER_INCH * WIDTH), 1), is_long
 
 
 def _fewer_colours(content: bytes) -> bytes:

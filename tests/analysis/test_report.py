@@ -276,6 +276,20 @@ def test_a_plot_of_several_columns_takes_the_width_of_the_page(half_done, page_o
     assert page.count('style="width: min(100%, 62.0rem)"') == 1
 
 
+def test_a_plot_that_is_longer_than_a_printed_page_goes_over_several(half_done, page_of, results):
+    from PIL import Image
+
+    plot(half_done, results)
+    for size, head in (
+        ((2070, 2900), '<figure class="broad">'),
+        ((2070, 3100), '<figure class="broad long">'),
+        ((990, 3100), '<figure class="long">'),
+        ((4140, 5900), '<figure class="broad">'),  # drawn at half its size
+    ):
+        Image.new("RGB", size).save(results / "small_study/plots/contrasts.png")
+        assert page_of(half_done).text.count(head) == 1
+
+
 def test_a_page_stays_below_five_megabytes(make_plan, study_text, page_of, results):
     import numpy as np
     from PIL import Image
