@@ -38,13 +38,15 @@ LINES = {  # of the picture
 }
 
 
-def places(reference: Path, study: str, experiment: str) -> str:
+def places(reference: Path, study: str, experiment: str, *variants: str) -> str:
     """Return the error of each network by parts of the test digits, from the middle outwards: mean and range of seeds.
 
+    variants: the networks, by default those of the study's summary.
+
     Raises:
-        ValueError: the places that are kept are of other test items.
+        ValueError: the places that are kept are of other test items, or a variant has no run.
     """
-    distance, found = _read(reference, study, experiment)
+    distance, found = _read(reference, study, experiment, *variants)
     shares = [100 * _within(distance, part).mean() for part in PARTS]
     heads = [f"{_named(part)} ({share:.0f} % of the digits)" for part, share in zip(PARTS, shares, strict=True)]
     rows = [["test error %", *heads, "all"]]
@@ -88,17 +90,24 @@ def _draw(lines: dict[str, list[list[float]]]) -> Figure:
     return figure
 
 
-def _read(reference: Path, study: str, experiment: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def _read(reference: Path, study: str, experiment: str, *variants: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the distance of each test digit in pixels, [N], and by network which were wrong, bool [seeds, N]."""
-    return _known(reference, study, experiment, (reference / study / NAME).stat().st_mtime_ns)
+    return _known(reference, study, experiment, variants, (reference / study / NAME).stat().st_mtime_ns)
 
 
-@functools.lru_cache(maxsize=2)
-def _known(reference: Path, study: str, experiment: str, _written: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+@functools.lru_cache(maxsize=4)
+def _known(
+    reference: Path, study: str, experiment: str, variants: tuple[str, ...], _written: int
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     correct, runs = read_correct(reference / study / NAME), read_runs(reference, study)
     distance = kept_places(correct, experiment)
-    variants = {label: own[experiment] for label, own in MAIN[study].items() if experiment in own}
-    return distance, {label: _wrong(correct, runs, experiment, variant) for label, variant in variants.items()}
+    runs = runs[(runs["experiment"] == experiment) & (runs["status"] == "ok")].sort_values("seed", kind="stable")
+    labels = dict(zip(runs["variant"], runs["label"], strict=True))
+    if variants:
+        named = {str(labels.get(variant, variant)): variant for variant in variants}
+    else:
+        named = {label: own[experiment] for label, own in MAIN[study].items() if experiment in own}
+    return distance, {label: _wrong(correct, runs, variant) for label, variant in named.items()}
 
 
 def kept_places(correct: Correct, experiment: str) -> np.ndarray:
@@ -113,9 +122,11 @@ def kept_places(correct: Correct, experiment: str) -> np.ndarray:
         return kept["tenths"] / 10
 
 
-def _wrong(correct: Correct, runs: pd.DataFrame, experiment: str, variant: str) -> np.ndarray:
-    own = runs[(runs["experiment"] == experiment) & (runs["variant"] == variant) & (runs["status"] == "ok")]
-    return ~np.stack([correct.right[key] for key in own.sort_values("seed", kind="stable")["key"]])
+def _wrong(correct: Correct, runs: pd.DataFrame, variant: str) -> np.ndarray:
+    own = runs[runs["variant"] == variant]
+    if own.empty:
+        raise ValueError(f"no run of {variant}")
+    return ~np.stack([correct.right[key] for key in own["key"]])
 
 
 def _within(distance: np.ndarray, part: tuple[int, int]) -> np.ndarray:

@@ -51,6 +51,18 @@ def test_parts_hold_all_digits_once_and_their_errors_make_the_whole():
     assert resnet[1].strip() == f"{np.mean(wrong):.1f} ({min(wrong):.1f} to {max(wrong):.1f})"
 
 
+def test_networks_of_another_study_are_named_and_must_have_run():
+    block = places.places(REFERENCE, "diagnostics", "affine-far", "capsnet_far", "cnn_far")
+    assert [line.split(" | ")[0] for line in block.splitlines()[2:]] == [
+        "| CapsNet, one iteration",
+        "| CNN (matched size)",
+    ]
+    uniform = places.places(REFERENCE, "cpu", "affnist-generated", "capsnet_uniform").splitlines()[2]
+    assert block.splitlines()[2].split(" | ")[1:] == uniform.split(" | ")[1:]  # one computation on the same images
+    with pytest.raises(ValueError, match="no run of nothing"):
+        places.places(REFERENCE, "cpu", "affnist-generated", "nothing")
+
+
 def test_the_picture_is_drawn_where_it_shows_something_else(tmp_path):
     picture = tmp_path / "places.png"
     assert places.draw_places(REFERENCE, picture, check=True) and not picture.exists()
