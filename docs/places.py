@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from findings import read_runs, table
+from fitted import difference_text
 from matplotlib.figure import Figure
 from picture import draw_anew
 from summaries import MAIN
@@ -21,12 +22,13 @@ from summaries import MAIN
 import capsbench
 from capsbench.analysis.correct_bits import NAME, Correct, read_correct
 from capsbench.analysis.plots.style import FONT, QUIET, SMALL, styled
+from capsbench.analysis.statistics import summarise_pairs
 
 STUDY, EXPERIMENT = "cpu", "affnist-generated"
 FILE = Path(__file__).with_name("places.npz")
 TRAINED = 6  # pixels: as far as training moves a digit
 PARTS = ((0, 6), (6, 8), (8, 10), (10, 20))  # from the first to below the second
-STEP, END = 2, 14  # of the picture, in pixels; fewer than 1 % of the digits lie farther out
+STEP, END = 2, 14  # of the picture, in pixels; 1 % of the digits lie farther out
 LINES = {  # of the picture
     "CapsNet, equal couplings": ("#000000", "o", (0, (1, 1.2))),
     "CapsNet, dynamic routing, 3 iterations": ("#0072B2", "s", "-"),
@@ -49,10 +51,11 @@ def places(reference: Path, study: str, experiment: str, *variants: str) -> str:
     distance, found = _read(reference, study, experiment, *variants)
     shares = [100 * _within(distance, part).mean() for part in PARTS]
     heads = [f"{_named(part)} ({share:.0f} % of the digits)" for part, share in zip(PARTS, shares, strict=True)]
-    rows = [["test error %", *heads, "all"]]
+    rows = [["test error %", *heads, "all", "farthest minus nearest"]]
     for label, wrong in found.items():
-        parts = [_within(distance, part) for part in PARTS] + [np.full(len(distance), True)]
-        rows.append([label, *(_cell(100 * wrong[:, part].mean(axis=1)) for part in parts)])
+        errors = [100 * wrong[:, _within(distance, part)].mean(axis=1) for part in PARTS]
+        rise = difference_text(summarise_pairs(list(errors[-1]), list(errors[0])))
+        rows.append([label, *map(_cell, errors), _cell(100 * wrong.mean(axis=1)), rise])
     return table(rows)
 
 
@@ -67,7 +70,7 @@ def draw_places(reference: Path, picture: Path, check: bool) -> bool:
         label: np.round([100 * found[label][:, _within(distance, part)].mean(axis=1) for part in edges], 3).tolist()
         for label in LINES
     }  # [parts, seeds]
-    return draw_anew(picture, lines, lambda: _draw(lines), check)
+    return draw_anew(picture, (lines, LINES, TRAINED, STEP, END), lambda: _draw(lines), check)
 
 
 @styled
@@ -92,12 +95,13 @@ def _draw(lines: dict[str, list[list[float]]]) -> Figure:
 
 def _read(reference: Path, study: str, experiment: str, *variants: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the distance of each test digit in pixels, [N], and by network which were wrong, bool [seeds, N]."""
-    return _known(reference, study, experiment, variants, (reference / study / NAME).stat().st_mtime_ns)
+    files = (reference / study / NAME, reference / study / "runs.csv", FILE)
+    return _known(reference, study, experiment, variants, tuple(file.stat().st_mtime_ns for file in files))
 
 
 @functools.lru_cache(maxsize=4)
 def _known(
-    reference: Path, study: str, experiment: str, variants: tuple[str, ...], _written: int
+    reference: Path, study: str, experiment: str, variants: tuple[str, ...], _written: tuple[int, ...]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     correct, runs = read_correct(reference / study / NAME), read_runs(reference, study)
     distance = kept_places(correct, experiment)

@@ -74,8 +74,8 @@ QUESTIONS = (
         "Is CapsNet better on affine digits? No, a CNN of its size and a ResNet-20 are.",
         "CapsNet and matrix capsules against a ResNet-20",
         "Trained on translated digits and tested on affine ones, it is behind both. Its error rises steeply where "
-        "digits lie farther from the centre than in training, that of the ResNet-20 hardly. Where none does, CapsNet "
-        "without routing is less far behind the CNN.",
+        "digits lie farther from the centre than in training, that of the ResNet-20 hardly. On digits no farther out, "
+        "CapsNet without routing is less far behind the CNN.",
         "Trained on translated digits and tested on affine images generated from MNIST, CapsNet has an error "
         "{cnn@affnist-generated>} points higher than a CNN of its size and {resnet@affnist-generated>} higher than a "
         "ResNet-20. Dynamic routing has the same error there as equal couplings, within a tenth "

@@ -52,7 +52,7 @@ REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the fir
     "cpu/affnist-generated/capsnet_em_decoder-iterations2": "[lost classes](surprises/affine.md#affine-digits)",
     "cpu/affnist-generated/capsnet_routings-sparse": _LATER.format("3.7"),
     "cpu/affnist-generated/capsnet_self": _LATER.format("8.5"),
-    "cpu/affnist-generated/matrix_capsnet": "[closer where digits lie as in training]"
+    "cpu/affnist-generated/matrix_capsnet": "[3.6 where digits lie as in training]"
     "(surprises/affine.md#where-the-digits-lie)",
     "cpu/smallnorb/heinsen_lengths": _LATER.format("4.8"),
     "cpu/affnist-generated/capsnet_em_twice_whole": _LATER.format("8.1"),

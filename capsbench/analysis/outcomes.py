@@ -80,7 +80,7 @@ class Outcome:
 
     word: one of `OUTCOMES`, or that there are too few seeds. mean: the difference; empty without a seed. interval: of
     it; empty where there is none. marks: see `MARK_POST_HOC` and `MARK_WIDER`. errors: of the first and of the second,
-    in %. seeds: with a result of both.
+    in %. seeds: with a result of both. planned: seeds. stuck: those in which either stayed at chance.
     """
 
     word: str
@@ -89,6 +89,8 @@ class Outcome:
     marks: str
     errors: str
     seeds: int
+    planned: int
+    stuck: int
 
     @property
     def kind(self) -> str:
@@ -98,8 +100,14 @@ class Outcome:
     @property
     def text(self) -> str:
         """The difference where something was shown, otherwise the word."""
-        shown = {"higher": self.mean, "lower": self.mean, SAME: f"≈ {self.mean}"}
+        stuck = f"at chance in {self.stuck} of {self.planned}"
+        shown = {"higher": self.mean, "lower": self.mean, SAME: f"≈ {self.mean}", CHANCE: stuck}
         return shown.get(self.word, self.word) + self.marks
+
+    @property
+    def beside(self) -> str:
+        """The two errors, and the seeds where some are missing."""
+        return self.errors + (f" ({self.seeds} of {self.planned} seeds)" if 0 < self.seeds < self.planned else "")
 
     @property
     def more(self) -> str:
@@ -222,6 +230,8 @@ def _outcome(row: Any, mark: str) -> Outcome:
         MARK_POST_HOC * bool(row.post_hoc) + mark,
         f"{_error(row.error_a)} − {_error(row.error_b)}" if row.n else "",
         row.n,
+        row.planned,
+        int(row.at_chance),
     )
 
 

@@ -1,4 +1,4 @@
-"""Errors by how an image is seen: azimuth, elevation, lighting and object; of affine digits the map and the place."""
+"""Errors by how an image is seen: azimuth, elevation, lighting, object; rotation, shear, scale, displacement."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ NORB_FACTORS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
     "elevation": ("elevation (degrees)", lambda rank: 30 + 5 * rank),
     "lighting": ("lighting (number)", lambda number: number),
 }
-# Of digits in 40x40: up to the corner that a narrow one can reach, in steps of 2 pixels; training moves them by up to 6
+# in 40x40, up to where a narrow digit can lie, in steps of 2 pixels; training moves digits by up to 6
 DISPLACEMENTS = (0.0, 18.0, 9)
 
 

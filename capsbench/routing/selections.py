@@ -5,7 +5,7 @@ v_j = squash(sum_i c_ij û_j|i), a_j = |v_j|. They differ in how the parents are
 
     common    by agreement, for all images alike: the parents with the highest running mean of û_j|i · v'_j over the
               images of training, where v' are the poses under equal couplings
-    redrawn   by a draw, for each image anew; at test couplings are equal, which is what they are in the mean
+    redrawn   by a draw, for each image and pass anew; at test couplings are equal, which is what they are in the mean
 
 Shapes: B batch, I inputs, J outputs, D output size.
 """

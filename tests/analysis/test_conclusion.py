@@ -294,6 +294,17 @@ def test_claims_come_first_where_there_are_more_of_them_than_contrasts(concluded
         assert said[1].startswith({"Tested at": "A difference", "A difference": "Tested at"}[first])
 
 
+def test_the_page_lists_all_decided_claims(ended):
+    ends = {
+        "capsnet_iterations1": [0.29, 0.30, 0.28, 0.29, 0.29],
+        "capsnet_iterations3": [0.25, 0.25, 0.24, 0.25, 0.26],
+    }
+    data = "".join(f"  m{k}: {{data: {{name: mnist}}, training: {{batch_size: {32 + k}}}}}\n" for k in range(5))
+    plan, runs = ended(CLAIM.replace("  mnist: {data: {name: mnist}}\n", data), **ends)
+    (found,) = [found for found in findings(plan, runs) if "came out as claimed" in found.heading]
+    assert len(found.items) == MOST_ITEMS and len(found.all_items) == 5
+
+
 def test_nothing_is_concluded_before_anything_has_run(concluded):
     said, _ = concluded()
     assert said[0].startswith("Nothing can be said yet")
@@ -377,7 +388,8 @@ def test_a_study_with_questions_answers_them_first(ended):
     digits = "handwritten digits of scikit-learn"
     assert asked.items == (f"Do iterations help? three: {digits} −1.00; two: {digits} ≈ 0.00",)
     assert str(counted) == (
-        "3 contrasts: a difference in test error was shown in 2, the same error within a tenth in 1: 2 families below."
+        "In all 3 contrasts: a difference in test error was shown in 2, the same error within a tenth in 1: "
+        "2 families below."
     )
     assert len(counted.all_items) == len(counted.behind) == 2
 

@@ -5,7 +5,6 @@ import pytest
 from capsbench.analysis.collect import collect
 from capsbench.analysis.contrasts import compare, contrasts_of_begun, is_shown
 from capsbench.analysis.outcomes import (
-    CHANCE,
     OUTCOMES,
     SAME,
     TOO_FEW,
@@ -89,10 +88,20 @@ def test_a_run_at_chance_has_no_number(make_plan, write_run, results):
         write_run(run, error=90.0 if stuck else STEADY[run.seed], stuck_at_chance=stuck, diagnostics=[])
     runs = collect(plan, results)
     rows = list(compare(plan.contrasts, runs).itertuples())
-    assert family_grid(rows, TITLES).texts()[0] == f"near: digits {CHANCE}"
+    assert family_grid(rows, TITLES).texts()[0] == "near: digits at chance in 1 of 5"
     table = build_table("questions", plan, runs)
-    assert table.grids[0].rows[0].texts[1:] == (CHANCE, CHANCE)
+    assert table.grids[0].rows[0].texts[1:] == ("at chance in 1 of 5",) * 2
     assert set(table.numbers["at_chance"]) == {0, 1}
+
+
+def test_seeds_that_are_missing_stand_beside_the_errors(make_plan, write_run, results):
+    plan = make_plan(STUDY)
+    for run in plan.runs:
+        if run.variant == "one" or run.seed < 4:
+            write_run(run, error=STEADY[run.seed] + (run.variant != "one"))
+    rows = list(compare(plan.contrasts, collect(plan, results)).itertuples())
+    cells = [found for _, line in family_grid(rows, TITLES).lines for found in line if found]
+    assert all(cell.beside.endswith("(4 of 5 seeds)") for cell in cells)
 
 
 def test_a_contrast_without_a_name_answers_no_question(make_plan, write_run, results):

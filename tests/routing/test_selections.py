@@ -5,6 +5,7 @@ import torch
 
 from capsbench.routing.contract import LayerSize, stored_votes
 from capsbench.routing.selections import (
+    MOMENTUM,
     CommonSelectionRouting,
     RedrawnSelectionRouting,
     shares_of_best,
@@ -60,6 +61,17 @@ def test_a_common_selection_remembers_training_and_learns_nothing_from_a_test():
     assert torch.equal(routing.eval()(*layer(seed=1)).couplings, trained)
     assert "agreement" in routing.state_dict()
     assert not list(routing.parameters())
+
+
+def test_the_agreement_that_decides_is_a_running_mean_over_steps():
+    routing, expected = CommonSelectionRouting(SIZE), torch.zeros(10, 40)
+    for seed in range(3):
+        children = layer(seed)
+        routing(*children)
+        votes = stored_votes(children[0], children[2])
+        agreement = torch.einsum("bijd,bjd->bij", votes, uniform_routing(votes).poses).mean(0).T  # [J, I]
+        expected = (1 - MOMENTUM) * expected + MOMENTUM * agreement
+    assert torch.allclose(routing.agreement, expected, atol=1e-6)
 
 
 def test_of_one_image_the_common_selection_is_that_of_sparse_routing_with_two_iterations():
