@@ -149,6 +149,7 @@ class OutcomeGrid:
                     "in its family alone, not after Holm's correction over all contrasts of the question",
                 ),
                 (MARK_POST_HOC, f"{POST_HOC}, declared when the errors of both were known"),
+                ("at chance", "in so many seeds one of the two never left the error of guessing"),
             )
             if any(mark in text for text in texts)
         ]
