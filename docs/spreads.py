@@ -32,6 +32,7 @@ _SLOW = "[learns slowly](surprises/networks.md#networks-that-learn-slowly)"
 _ONCE = "[one iteration](surprises/em.md#em-routing-with-one-iteration)"
 _LENGTH = "[closer after 30 epochs](surprises/seeds.md#seeds-that-differ-by-points)"
 _LATER = "[{} apart after 30 epochs](surprises/seeds.md#after-more-epochs)"
+_NEAR = "[{} where digits lie as in training](surprises/affine.md#{})"
 _DIGITS = "[1.7 apart after 40 epochs](surprises/routings.md#self-routing-on-the-embedded-digits)"
 _ROUNDING = "[rounding moves a seed by 5](surprises/seeds.md#first-weights-or-order)"
 _SOLIDS = "[{} apart after 60 epochs](surprises/networks.md#matrix-and-vector-capsules-on-solids)"
@@ -52,8 +53,9 @@ REASONS = {  # STUDY/EXPERIMENT/VARIANT -> what an experiment has shown; the fir
     "cpu/affnist-generated/capsnet_em_decoder-iterations2": "[lost classes](surprises/affine.md#affine-digits)",
     "cpu/affnist-generated/capsnet_routings-sparse": _LATER.format("3.7"),
     "cpu/affnist-generated/capsnet_self": _LATER.format("8.5"),
-    "cpu/affnist-generated/matrix_capsnet": "[3.6 where digits lie as in training]"
-    "(surprises/affine.md#where-the-digits-lie)",
+    "cpu/affnist-generated/matrix_capsnet": _NEAR.format("3.6", "where-the-digits-lie"),
+    "diagnostics/affine-far/resnet20_ablated": _NEAR.format("3.2", "weights-per-position"),
+    "diagnostics/affine-far/residual_far_routed": _NEAR.format("3.4", "weights-per-position"),
     "cpu/smallnorb/heinsen_lengths": _LATER.format("4.8"),
     "cpu/affnist-generated/capsnet_em_twice_whole": _LATER.format("8.1"),
     "claims/affdigits/capsnet_*": "follows the CNN, at whose familiar error it is stopped",
