@@ -82,7 +82,7 @@ QUESTIONS = (
         "Trained on translated digits and tested on affine ones, it is behind both. Its error rises steeply where "
         "digits lie farther from the centre than in training; that of the ResNet-20 hardly, since it takes a mean over "
         "positions. With residual features and one matrix per type at all positions CapsNet without routing is ahead "
-        "of the CNN, and the comparison with the ResNet-20 is undecided; routing raises its error.",
+        "of the CNN, and the comparison with the ResNet-20 is undecided; dynamic routing raises its error.",
         "Trained on translated digits and tested on affine images generated from MNIST, CapsNet has an error "
         "{cnn@affnist-generated>} points higher than a CNN of its size and {resnet@affnist-generated>} higher than a "
         "ResNet-20. Dynamic routing has the same error there as equal couplings, within a tenth "
