@@ -104,6 +104,16 @@ def test_seeds_that_are_missing_stand_beside_the_errors(make_plan, write_run, re
     assert all(cell.beside.endswith("(4 of 5 seeds)") for cell in cells)
 
 
+def test_the_table_of_a_question_has_the_data_sets_that_it_is_about(make_plan, write_run, results):
+    plan = make_plan(STUDY + "  And on digits?: {a little: [near]}\n")
+    for run in plan.runs:
+        write_run(run, error=STEADY[run.seed] + (run.variant != "one"))
+    first, second = build_table("questions", plan, collect(plan, results)).grids
+    assert len(first.columns) == 3 and {len(row.texts) for row in first.rows} == {3}
+    assert second.columns == first.columns[:2]
+    assert [len(row.texts) for row in second.rows] == [2]
+
+
 def test_a_contrast_without_a_name_answers_no_question(make_plan, write_run, results):
     text = STUDY.replace("  second:\n", "  other:\n    - {a: far, b: one, experiment: digits}\n  second:\n")
     plan = make_plan(text)

@@ -1,9 +1,12 @@
 """The table of what a study asks first: the contrasts that answer each question, a column per data set."""
 
+import itertools
+from collections.abc import Sequence
+
 import pandas as pd
 
 from capsbench.analysis.contrasts import compare, contrasts_of_begun, not_in_intervals, titles_of
-from capsbench.analysis.outcomes import CHANCE, TOO_FEW, Outcome, asked_rows, question_grid
+from capsbench.analysis.outcomes import CHANCE, TOO_FEW, Line, Outcome, asked_rows, question_grid
 from capsbench.analysis.tables.model import Grid, Row, Table
 from capsbench.analysis.tables.source import Source
 from capsbench.analysis.tables.text import MISSING
@@ -29,16 +32,12 @@ _NUMBERS = (
 
 
 def questions_table(source: Source) -> Table:
-    """Return a grid per question, with a row per thing that is compared and a column per data set."""
+    """Return a grid per question, with a row per thing that is compared and a column per data set that it has."""
     plan = source.plan
     compared = compare(contrasts_of_begun(plan, source.runs), source.runs)
     asked = asked_rows(plan, list(compared.itertuples()))
     found = question_grid(asked, titles_of(plan))
-    columns = ("first against second", *found.columns)
-    grids = tuple(
-        Grid(question, columns, tuple(Row((name, *map(_text, cells))) for name, cells in lines))
-        for question, lines in found.parts
-    )
+    grids = tuple(_grid(question, lines, found.columns) for question, lines in found.parts)
     outcomes = {
         (question, name, experiment): cell
         for question, lines in found.parts
@@ -61,6 +60,12 @@ def questions_table(source: Source) -> Table:
     )
     title = "What the study asks: differences in test error (points), negative where the first is better"
     return Table(NAME, title, caption, grids, (), pd.DataFrame(numbers))
+
+
+def _grid(question: str, lines: Sequence[Line], columns: Sequence[str]) -> Grid:
+    there = [any(cells) for cells in zip(*(cells for _, cells in lines), strict=True)]
+    rows = (Row((name, *map(_text, itertools.compress(cells, there)))) for name, cells in lines)
+    return Grid(question, ("first against second", *itertools.compress(columns, there)), tuple(rows))
 
 
 def _text(cell: Outcome | None) -> str:
