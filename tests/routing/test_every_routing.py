@@ -19,12 +19,14 @@ every_option = pytest.mark.parametrize(
 
 
 def build(name, size=SIZE, dtype=torch.float64, **options) -> Routing:
-    """Build a routing whose parameters are all off their starts, as after some training."""
+    """Build a routing whose parameters and state are all off their starts, as after some training, for a test."""
     torch.manual_seed(0)
     routing = ROUTINGS.build(name, size, **options).to(dtype)
     for parameter in routing.parameters():
         parameter.data.add_(0.5 * torch.randn_like(parameter))
-    return routing
+    for buffer in routing.buffers():
+        buffer.add_(0.5 * torch.randn_like(buffer))
+    return routing.eval()  # in training a control may draw, or take note of what it sees: see test_selections.py
 
 
 def children(size=SIZE, batch=B, dtype=torch.float64, seed=0):
@@ -146,7 +148,7 @@ def test_every_option_acts(name, option):
     default = getattr(ROUTINGS.options(name)(), option)
     values, found = (default, other_value(ROUTINGS.options(name), option)), []
     for value in values:
-        routing, leaves = build(name, **{option: value}), children()
+        routing, leaves = build(name, **{option: value}).train(), children()
         routed = routing(*leaves)
         found.append([*routed, *gradients(routed, leaves)])
     changed = [not torch.allclose(a, b, rtol=1e-4, atol=1e-9) for a, b in zip(*found, strict=True)]
@@ -205,7 +207,7 @@ def test_on_the_meta_device_it_takes_no_memory_and_draws_no_random_number(name):
 def test_a_saved_routing_is_the_same_routing(name):
     routing, leaves = build(name), children()
     torch.manual_seed(1)
-    other = ROUTINGS.build(name, SIZE).double()
+    other = ROUTINGS.build(name, SIZE).double().eval()
     other.load_state_dict(routing.state_dict())
     torch.testing.assert_close(tuple(other(*leaves)), tuple(routing(*leaves)), rtol=0, atol=0)
 
