@@ -1,4 +1,4 @@
-"""ResNet-20 without the mean over positions before its last layer: a control for images that are moved, OURS."""
+"""The ResNet-20 of He et al. 2016 without its mean over positions: a control for images that are moved, OURS."""
 
 from torch import nn
 

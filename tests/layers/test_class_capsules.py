@@ -29,7 +29,7 @@ def test_a_bias_goes_with_dynamic_routing_alone():
 
 @pytest.mark.parametrize("name", ROUTINGS.names())
 def test_class_caps_run_every_routing_on_their_votes(name):
-    layer = ClassCaps(SIZE, ROUTINGS.choose(name))
+    layer = ClassCaps(SIZE, ROUTINGS.choose(name)).eval()  # in training a control draws, or takes note of a batch
     inputs = torch.randn(3, 6, 8) / 3
     routed = layer(inputs)
     poses, activations, couplings = routed
