@@ -1,4 +1,4 @@
-"""The ResNet-20 of He et al. 2016 without its mean over positions: a control for images that are moved, OURS."""
+"""The ResNet-20 of He, Zhang, Ren, Sun 2016 without its mean over positions: a control, OURS, for images that are moved."""
 
 from torch import nn
 
