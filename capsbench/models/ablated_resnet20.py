@@ -1,4 +1,4 @@
-"""The ResNet-20 of He, Zhang, Ren, Sun 2016 without its mean over positions: a control, OURS, for images that are moved."""
+"""The ResNet-20 of He, Zhang, Ren, Sun 2016 without its mean over positions: a control for moved images, OURS."""
 
 from torch import nn
 
