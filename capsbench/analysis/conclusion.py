@@ -169,8 +169,8 @@ def _by_family(plan: Plan, rows: Sequence[Any], where: str) -> Iterable[Finding]
     """
     counts = {name: len(kept(rows, outcome)) for name, outcome in OUTCOMES.items()}
     differ = counts["higher"] + counts["lower"]
-    asked = "In all " if plan.study.questions else ""
-    parts = [f"{asked}{len(rows)} contrasts: a difference in test error was shown in {differ or 'none'}"]
+    in_all = " in all" if plan.study.questions else ""
+    parts = [f"{len(rows)} contrasts{in_all}: a difference in test error was shown in {differ or 'none'}"]
     parts += [f"{_IN_ALL.get(name, name)} in {counts[name]}" for name in list(OUTCOMES)[2:] if counts[name]]
     heading = ", ".join([*parts, *too_few(rows)])
     if not plan.study.questions:

@@ -35,6 +35,10 @@ experiments:
 variants:
   capsnet: {model: capsnet, grid: {routing.iterations: [1, 3]}}
 """
+AS_CLAIMED = {
+    "capsnet_iterations1": [0.29, 0.30, 0.28, 0.29, 0.29],
+    "capsnet_iterations3": [0.25, 0.25, 0.24, 0.25, 0.26],
+}
 DIRECTIONS = re.compile(r"\b(lower|higher|better|worse)\b")
 STEADY = [5.0, 5.1, 5.2, 5.0, 5.1]
 
@@ -251,10 +255,7 @@ def test_a_reproduced_value_is_said_to_be_the_same(concluded):
 
 
 def test_a_claim_is_quoted_with_its_verdict(concluded):
-    ends = {
-        "capsnet_iterations1": [0.29, 0.30, 0.28, 0.29, 0.29],
-        "capsnet_iterations3": [0.25, 0.25, 0.24, 0.25, 0.26],
-    }
+    ends = dict(AS_CLAIMED)
     said, _ = concluded(CLAIM, **ends)
     (sentence,) = [sentence for sentence in said if "claims" in sentence]
     assert re.search(r"supported in its direction: “[^”]*three routing iterations", sentence)
@@ -270,10 +271,7 @@ def test_a_claim_is_quoted_with_its_verdict(concluded):
 def test_tests_of_a_claim_on_several_data_sets_are_no_claims_of_their_own(concluded):
     line = "  mnist: {data: {name: mnist}, training: {batch_size: 64}}"
     twice = CLAIM.replace("  mnist: {data: {name: mnist}}", f"{line}\n{line.replace('  mnist', '  again')}")
-    ends = {
-        "capsnet_iterations1": [0.29, 0.30, 0.28, 0.29, 0.29],
-        "capsnet_iterations3": [0.25, 0.25, 0.24, 0.25, 0.26],
-    }
+    ends = dict(AS_CLAIMED)
     said, _ = concluded(twice, **ends)
     (sentence,) = [sentence for sentence in said if "came out as claimed" in sentence]
     assert "2 of 2 tests of one claim came out as claimed" in sentence
@@ -282,10 +280,7 @@ def test_tests_of_a_claim_on_several_data_sets_are_no_claims_of_their_own(conclu
 def test_claims_come_first_where_there_are_more_of_them_than_contrasts(concluded):
     line = "  mnist: {data: {name: mnist}, training: {batch_size: 64}}"
     twice = CLAIM.replace("  mnist: {data: {name: mnist}}", f"{line}\n{line.replace('  mnist', '  again')}")
-    ends = {
-        "capsnet_iterations1": [0.29, 0.30, 0.28, 0.29, 0.29],
-        "capsnet_iterations3": [0.25, 0.25, 0.24, 0.25, 0.26],
-    }
+    ends = dict(AS_CLAIMED)
     pair = "{a: capsnet-iterations3, b: capsnet-iterations1, experiment: %s, name: more}"
     for compared, first in ((["mnist"], "Tested at"), (["mnist", "again"], "A difference")):
         declared = "".join(f"    - {pair % name}\n" for name in compared)
@@ -295,10 +290,7 @@ def test_claims_come_first_where_there_are_more_of_them_than_contrasts(concluded
 
 
 def test_the_page_lists_all_decided_claims(ended):
-    ends = {
-        "capsnet_iterations1": [0.29, 0.30, 0.28, 0.29, 0.29],
-        "capsnet_iterations3": [0.25, 0.25, 0.24, 0.25, 0.26],
-    }
+    ends = dict(AS_CLAIMED)
     data = "".join(f"  m{k}: {{data: {{name: mnist}}, training: {{batch_size: {32 + k}}}}}\n" for k in range(5))
     plan, runs = ended(CLAIM.replace("  mnist: {data: {name: mnist}}\n", data), **ends)
     (found,) = [found for found in findings(plan, runs) if "came out as claimed" in found.heading]
@@ -388,7 +380,7 @@ def test_a_study_with_questions_answers_them_first(ended):
     digits = "handwritten digits of scikit-learn"
     assert asked.items == (f"Do iterations help? three: {digits} −1.00; two: {digits} ≈ 0.00",)
     assert str(counted) == (
-        "In all 3 contrasts: a difference in test error was shown in 2, the same error within a tenth in 1: "
+        "3 contrasts in all: a difference in test error was shown in 2, the same error within a tenth in 1: "
         "2 families below."
     )
     assert len(counted.all_items) == len(counted.behind) == 2
